@@ -147,7 +147,7 @@ def test_update_sends_one_message_per_dask_partition(rng, client):
     tasks = names_of_tasks(
         client, lambda: engine.update(model, **{name: (parts[name], labels[name]) for name in parts})
     )
-    assert tasks.count("learn_both") == 3
+    assert tasks.count("learn") == 3
     assert_same_model(model, one_machine(X[90:], y[90:]))
 
 

@@ -134,16 +134,10 @@ def test_stream_classifier_learns_all_rare_rows_and_a_weighted_sample_of_others(
 
     df = spark.createDataFrame(frame)
     target = ModelCheckpoint(tmp_path, Recorder())
-    from steelyard.distributed.arrow_columns import SparkColumns
+    from steelyard.distributed.spark_rows import SparkColumns
     from steelyard.distributed.spark_streaming import learn_sample
 
-    learn_sample(
-        target,
-        df,
-        columns=SparkColumns(tuple(FEATURES), "y"),
-        max_rows=100,
-        collect=lambda rows: rows.collect(),
-    )
+    learn_sample(target, df, SparkColumns(tuple(FEATURES), "y"), max_rows=100)
     X, y, weights = seen[0]
     assert list(X.columns) == FEATURES
     assert (y == 1).sum() == frame["y"].sum()

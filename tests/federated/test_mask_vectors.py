@@ -11,7 +11,7 @@ pytest.importorskip("cryptography", reason="secure sums need the package cryptog
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from steelyard.federated import Masker
-from steelyard.federated.vectors import to_numbers
+from steelyard.federated.packing import to_numbers
 from tests.federated import reference_masks as reference
 from tests.federated.test_masks import agreement_of, numbers_of, update_of
 

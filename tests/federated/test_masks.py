@@ -14,8 +14,8 @@ from scipy.stats import chi2
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.federated import Hub, MaskedSum, Masker, ReleasePolicy, RoundKeys, Site
+from steelyard.federated.packing import from_numbers, to_numbers
 from steelyard.federated.site_update import Schema
-from steelyard.federated.vectors import from_numbers, to_numbers
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics, Quantizer
 

@@ -23,8 +23,8 @@ from steelyard.federated import (
     SiteUpdate,
     repaired,
 )
+from steelyard.federated.packing import to_numbers
 from steelyard.federated.privacy import SENSITIVITY, delta_of, epsilon_of, multiplier_for
-from steelyard.federated.vectors import to_numbers
 from steelyard.proximal import ClassStatistics
 
 COLUMNS = ("age", "pressure")

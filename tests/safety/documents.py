@@ -20,8 +20,8 @@ from steelyard.distributed.files import statistics
 from steelyard.exceptions import FileFormatError, SteelyardError
 from steelyard.federated import Hub, ReleasePolicy, Site, SiteUpdate
 from steelyard.federated.masks import MaskedSum, Masker, RoundKeys
-from steelyard.federated.messages import _LENGTH, _START, _digest
 from steelyard.federated.rounds import RoundConfig
+from steelyard.federated.site_update import _LENGTH, _START, _digest
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal import Certificate, ClassStatistics, Quantizer
 from steelyard.service.spec import Spec

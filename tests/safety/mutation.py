@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.persistence.arrays import ALIGNMENT
-from steelyard.persistence.envelope import PRELUDE_SIZE, _digest
+from steelyard.persistence.envelope import ALIGNMENT, PRELUDE_SIZE, _digest
 
 __all__ = ["ODD_VALUES", "changed_json", "changed_tree", "flip_bits", "resealed", "with_odd_header"]
 

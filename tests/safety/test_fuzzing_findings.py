@@ -17,7 +17,7 @@ from steelyard.cli.app import main
 from steelyard.ensemble.experts.linear import LinearRule
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, ParameterError, SteelyardError
 from steelyard.feature_maps import FourierMap
-from steelyard.federated import SiteUpdate, messages
+from steelyard.federated import SiteUpdate, site_update
 from steelyard.online import OAM
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal import Certificate, ClassStatistics, Quantizer
@@ -139,7 +139,7 @@ def test_request_that_is_not_utf8_is_rejected(kind):
 )
 def test_site_update_with_invalid_content_is_rejected(change):
     data = documents.made()["site_update"].data
-    tree, _ = messages.from_bytes(data)
+    tree, _ = site_update._read(data)
     spoilt = documents.with_header({**tree, **change}, data)
     with pytest.raises(FileFormatError, match="damaged"):
         SiteUpdate.from_bytes(spoilt)

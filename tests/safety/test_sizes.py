@@ -13,8 +13,7 @@ import pytest
 
 from steelyard.exceptions import FileFormatError, MemoryLimitError, SteelyardError
 from steelyard.persistence import from_bytes
-from steelyard.persistence.arrays import ALIGNMENT
-from steelyard.persistence.envelope import PRELUDE_SIZE
+from steelyard.persistence.envelope import ALIGNMENT, PRELUDE_SIZE
 from tests.safety import documents
 from tests.safety.fuzz_files import original
 from tests.safety.mutation import resealed

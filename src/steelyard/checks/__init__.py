@@ -21,7 +21,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from steelyard.base import BatchLearner
-from steelyard.checks import copies, forgetting, learning
+from steelyard.checks import contract
 from steelyard.checks.tools import NotApplicable
 
 __all__ = ["CheckResult", "NotApplicable", "check_learner", "learner_checks"]
@@ -29,10 +29,7 @@ __all__ = ["CheckResult", "NotApplicable", "check_learner", "learner_checks"]
 Check = Callable[[BatchLearner], None]
 
 _CHECKS: dict[str, Check] = {
-    name.removeprefix("check_"): check
-    for module in (learning, copies, forgetting)
-    for name, check in vars(module).items()
-    if name.startswith("check_")
+    name.removeprefix("check_"): check for name, check in vars(contract).items() if name.startswith("check_")
 }
 
 

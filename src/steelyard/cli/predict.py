@@ -137,7 +137,7 @@ def _print_sql(model: TableModel, source: str | None, dialect: str) -> None:
 def _write_into(
     source: str, query: str | None, into: str, lines_of: Callable[[Any], Iterator[Lines]], out: Path | None
 ) -> None:
-    from steelyard.sql.writing import write_answers
+    from steelyard.sql.scoring import write_answers
     from steelyard.tables.databases import is_address
 
     if out is not None or not is_address(source):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx import TensorProto, helper
+from onnx import TensorProto, compose
 from skl2onnx import update_registered_converter
 from skl2onnx.common import data_types
 from skl2onnx.common.utils import check_input_and_output_types
@@ -59,38 +59,19 @@ def _checked(operator: Any) -> None:
 
 
 def _converted(scope: Any, operator: Any, container: Any) -> None:
-    """Copy nodes and constants of the learner's graph, renamed to be unique in the outer graph."""
-    graph = to_onnx(operator.raw_operator).graph
-    outputs = zip(graph.output, operator.outputs, strict=True)
-    names = {value.name: output.full_name for value, output in outputs}
-    names["X"] = scope.get_unique_variable_name("X")
+    """Add nodes and constants of the learner's graph, renamed to be unique in the outer graph."""
+    prefix = scope.get_unique_operator_name("Steelyard")
+    graph = compose.add_prefix(to_onnx(operator.raw_operator), f"{prefix}_").graph
+    cast = scope.get_unique_operator_name("Cast")
     container.add_node(
-        "Cast",
-        operator.inputs[0].full_name,
-        names["X"],
-        name=scope.get_unique_operator_name("Cast"),
-        to=TensorProto.DOUBLE,
+        "Cast", operator.inputs[0].full_name, graph.input[0].name, name=cast, to=TensorProto.DOUBLE
     )
-
-    def renamed(name: str) -> str:
-        return names.setdefault(name, scope.get_unique_variable_name(name))
-
-    for tensor in graph.initializer:
-        texts = list(tensor.string_data)
-        if texts:
-            container.add_initializer(renamed(tensor.name), TensorProto.STRING, list(tensor.dims), texts)
-        else:
-            container.add_initializer(renamed(tensor.name), None, None, tensor)
-    for node in graph.node:
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        container.add_node(
-            node.op_type,
-            [renamed(name) for name in node.input],
-            [renamed(name) for name in node.output],
-            op_version=OPSET,
-            name=scope.get_unique_operator_name(node.op_type),
-            **attributes,
-        )
+    container.initializers.extend(graph.initializer)
+    container.nodes.extend(graph.node)
+    container.node_domain_version_pair_sets.add(("", OPSET))
+    for value, output in zip(graph.output, operator.outputs, strict=True):
+        name = scope.get_unique_operator_name("Identity")
+        container.add_node("Identity", value.name, output.full_name, name=name)
 
 
 register()

@@ -8,7 +8,8 @@ these functions under ``if __name__ == "__main__":``.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import zip_longest
@@ -39,16 +40,14 @@ from steelyard.proximal.quantizer import QUANTIZER_ROWS
 
 try:
     import dask
+    from dask.core import get_dependencies
+    from dask.utils import ensure_dict
 
     import distributed
 except ImportError as error:  # pragma: no cover  # both are installed in the test environment
     raise ImportError("steelyard.distributed.dask needs Dask. hint: pip install 'steelyard[dask]'") from error
 
-from steelyard.distributed.recipes import Recipe, find_recipes  # needs Dask
-
 __all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "predict", "update"]
-
-Names = tuple[str, str | None]  # names of the label column and of the weight column
 
 _MESSAGES_PER_REDUCTION = 4  # number of messages that one reduction task adds
 # By default Dask profiles its workers, which takes a few percent of the CPU.
@@ -93,19 +92,19 @@ def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, cli
     >>> y = (X[:, 0] > 2.0).astype(int)
     >>> model = steelyard_dask.fit(ProximalSVC(), X, y)  # doctest: +SKIP
     """
-    return _run(models, "fit", (X, y, sample_weight), client)
+    return _run(models, "fit", {"": (X, y, sample_weight)}, client)
 
 
 def partial_fit(
     models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None
 ) -> Models:
     """Learn more rows; the parameters are those of :func:`fit`."""
-    return _run(models, "partial_fit", (X, y, sample_weight), client)
+    return _run(models, "partial_fit", {"": (X, y, sample_weight)}, client)
 
 
 def forget(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
     """Forget rows that were learned before; the parameters are those of :func:`fit`."""
-    return _run(models, "forget", (X, y, sample_weight), client)
+    return _run(models, "forget", {"": (X, y, sample_weight)}, client)
 
 
 def update(
@@ -134,57 +133,13 @@ def update(
     ProximalSVC or sequence of ProximalSVC
         ``models``, changed in place.
     """
-    work = Pass(models, "update")
     if add is None and forget is None:
         raise no_rows_error()
-    (incoming, names), (outgoing, other_names) = (
-        ([], None) if rows is None else _parts(as_triple(rows, name, "update", ParameterError), "update")
+    sides = {
+        f" ({name})": None if rows is None else as_triple(rows, name, "update", ParameterError)
         for name, rows in (("add", add), ("forget", forget))
-    )
-    with _engine(client) as engine:
-        work.fit_maps(lambda: _first_rows(incoming, names, engine))
-        learn = dask.delayed(partial(_learn_both, names=(names, other_names)))
-        configs = _shared(work.configs)
-        level = [
-            learn(configs, f"update: partition {number}", len(added), *added, *removed)
-            for number, (added, removed) in enumerate(
-                zip_longest(_task_inputs(incoming), _task_inputs(outgoing), fillvalue=())
-            )
-        ]
-        totals = _merged(level, engine)
-    work.finish(totals)
-    return models
-
-
-def _task_inputs(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the arguments of each partition's task: its data, or a recipe that computes the data."""
-    return [
-        part if recipe is None else (recipe,)
-        for part, recipe in zip(parts, find_recipes(parts), strict=True)
-    ]  # fmt: skip
-
-
-def _learn_both(
-    configs: Sequence[StatisticsConfig],
-    where: str,
-    n_add: int,
-    *pieces: Any,
-    names: tuple[Names | None, Names | None],
-) -> list[Message]:
-    """Return the messages of the rows to add, then those of the rows to forget, one per configuration.
-
-    The first ``n_add`` of ``pieces`` are the arguments for the rows to add. A message is None if there are no
-    such rows.
-    """
-    sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "forget"), strict=True)
-    messages: list[Message] = []
-    for side, side_names, operation in sides:
-        messages += (
-            _learn(configs, f"{where} ({operation})", *side, names=side_names)
-            if side
-            else [None] * len(configs)
-        )
-    return messages
+    }
+    return _run(models, "update", sides, client)
 
 
 def predict(model: ProximalSVC, X: Any) -> Any:
@@ -247,7 +202,7 @@ def cross_validate(
         Metrics per fold; see :meth:`steelyard.ProximalSVC.cross_validate`.
     """
     probe = fold_probe(model, folds)
-    _run(probe, "fit", (X, y, sample_weight), client)
+    _run(probe, "fit", {"": (X, y, sample_weight)}, client)
     return model.cross_validate(probe.statistics())
 
 
@@ -282,32 +237,26 @@ def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
 # -- one pass over the partitions --------------------------------------------------------------------
 
 
-def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> Any:
+def _run(models: Any, method: str, sides: Mapping[str, Any], client: Any) -> Any:
+    """Run a method. ``sides`` are collections of rows, by the text that names them in error messages."""
     work = Pass(models, method)
-    parts, names = _parts(data, method)
+    parts = [[] if data is None else _parts(data, method) for data in sides.values()]
     with _engine(client) as engine:
-        work.fit_maps(lambda: _first_rows(parts, names, engine))
-        learn = dask.delayed(partial(_learn, names=names))
+        work.fit_maps(lambda: _first_rows(parts[0], engine))
+        learn, merge = dask.delayed(partial(_learn, sides=list(sides))), dask.delayed(merge_parts)
         configs = _shared(work.configs)
+        tasks = zip_longest(*map(_task_inputs, parts), fillvalue=())
         level = [
-            learn(configs, f"{method}: partition {number}", *part)
-            for number, part in enumerate(_task_inputs(parts))
+            learn(configs, f"{method}: partition {number}", list(pieces))
+            for number, pieces in enumerate(tasks)
         ]
-        totals = _merged(level, engine)
-    work.finish(totals)
+        while len(level) > 1:  # tree reduction
+            level = [
+                merge(level[begin : begin + _MESSAGES_PER_REDUCTION])
+                for begin in range(0, len(level), _MESSAGES_PER_REDUCTION)
+            ]
+        work.finish(engine.compute(level[0]).result())
     return models
-
-
-def _merged(level: list[Any], engine: Any) -> list[Message]:
-    """Add all messages in a tree reduction."""
-    merge = dask.delayed(merge_parts)
-    while len(level) > 1:
-        level = [
-            merge(level[begin : begin + _MESSAGES_PER_REDUCTION])
-            for begin in range(0, len(level), _MESSAGES_PER_REDUCTION)
-        ]
-    totals: list[Message] = engine.compute(level[0]).result()
-    return totals
 
 
 def _shared(configs: list[StatisticsConfig]) -> Any:
@@ -331,9 +280,9 @@ def _engine(client: Any) -> Iterator[Any]:
         yield own
 
 
-def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: Any) -> Any:
+def _first_rows(parts: Sequence[tuple[Any, ...]], engine: Any) -> Any:
     """Return the rows of enough partitions to fit a quantizer, or None if there are no rows."""
-    head = dask.delayed(partial(_head, names=names))
+    head = dask.delayed(_head)
     found: list[Any] = []
     for part in parts:
         rows = engine.compute(head(*part)).result()
@@ -344,26 +293,95 @@ def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: A
     return stacked(found) if found else None
 
 
-def _learn(configs: Sequence[StatisticsConfig], where: str, *part: Any, names: Names | None) -> list[Message]:
-    if isinstance(part[0], Recipe):
-        part = part[0].make()
-    return learn_partition(configs, *_unpacked(part, names, where), where)
+class _Recipe:
+    """Tasks that compute one partition of a Dask collection, to be run in the process that learns it.
+
+    As separate tasks, several partitions would be loaded before the first one is learned, which needs more
+    memory.
+    """
+
+    def __init__(self, graph: Mapping[Any, Any], keys: Sequence[Any]) -> None:
+        self.graph, self.keys = graph, keys
+
+    def make(self) -> tuple[Any, ...]:
+        values = iter(dask.get(dict(self.graph), [key for key in self.keys if key is not None]))
+        return tuple(None if key is None else next(values) for key in self.keys)
 
 
-def _head(*part: Any, names: Names | None) -> Any:
-    return as_rows(_unpacked(part, names, "fit")[0])[:MAP_ROWS]
+def _task_inputs(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the arguments of each partition's task: its recipe, or delayed values.
+
+    A part has no recipe if it shares tasks with another part or depends on results that a cluster stores.
+    """
+    keys = [[None if value is None else value.key for value in part] for part in parts]
+    sources = {id(value.dask): value.dask for part in parts for value in part if value is not None}
+    graph: dict[Any, Any] = {}
+    for source in sources.values():
+        graph.update(ensure_dict(source))
+    graphs = [_needed_tasks(graph, [key for key in part if key is not None]) for part in keys]
+    n_uses = Counter(key for tasks in graphs for key in tasks)
+    return [
+        part
+        if any(n_uses[key] > 1 or _contains_future(task) for key, task in tasks.items())
+        else (_Recipe(tasks, part_keys),)
+        for part, part_keys, tasks in zip(parts, keys, graphs, strict=True)
+    ]
 
 
-def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights of a part, which is one table or tuple, or these values separately."""
-    if len(part) == 3:
-        return part
-    (rows,) = part
-    if names is not None:
-        label, weight = names
-        targets = [label] if weight is None else [label, weight]
-        return rows.drop(columns=targets), rows[label], None if weight is None else rows[weight]
-    return as_triple(rows, "a delayed part without separate labels", where)
+def _needed_tasks(graph: Mapping[Any, Any], keys: Sequence[Any]) -> dict[Any, Any]:
+    """Return the tasks that compute results; results of a cluster have the class Future."""
+    tasks: dict[Any, Any] = {}
+    waiting = list(keys)
+    while waiting:
+        key = waiting.pop()
+        if key in tasks:
+            continue
+        task = tasks[key] = graph.get(key, distributed.Future)
+        if key in graph:  # tasks of older versions of Dask are tuples
+            waiting += task.dependencies if hasattr(task, "dependencies") else get_dependencies(graph, key)
+    return tasks
+
+
+def _contains_future(task: Any) -> bool:
+    if isinstance(task, dict):
+        task = list(task.values())
+    if isinstance(task, (tuple, list, set)):
+        return any(map(_contains_future, task))
+    return task is distributed.Future or isinstance(task, distributed.Future)
+
+
+def _learn(
+    configs: Sequence[StatisticsConfig],
+    where: str,
+    pieces: Sequence[tuple[Any, ...]],
+    *,
+    sides: Sequence[str],
+) -> list[Message]:
+    """Return one message per side and configuration, which is None if the side has no rows."""
+    messages: list[Message] = []
+    for part, side in zip(pieces, sides, strict=True):
+        if not part:
+            messages += [None] * len(configs)
+            continue
+        if isinstance(part[0], _Recipe):
+            part = part[0].make()
+        messages += learn_partition(configs, *_unpacked(part, where + side), where + side)
+    return messages
+
+
+def _head(*part: Any) -> Any:
+    return as_rows(_unpacked(part, "fit")[0])[:MAP_ROWS]
+
+
+def _unpacked(part: tuple[Any, ...], where: str) -> tuple[Any, Any, Any]:
+    """Return rows, labels and weights of a part, which is one tuple, or these values separately."""
+    return part if len(part) == 3 else as_triple(part[0], "a delayed part without separate labels", where)
+
+
+def _split(frame: Any, label: str, weight: str | None) -> tuple[Any, Any, Any]:
+    """Return rows, labels and weights of a data frame that contains all of them."""
+    rows = frame.drop(columns=[label] if weight is None else [label, weight])
+    return rows, frame[label], None if weight is None else frame[weight]
 
 
 # -- conversion of collections to partitions ------------------------------------------------------------
@@ -384,20 +402,18 @@ def _container(X: Any, method: str) -> str:
     )
 
 
-def _parts(data: tuple[Any, Any, Any], method: str) -> tuple[list[tuple[Any, ...]], Names | None]:
-    """Return rows, labels and weights (or None) of each partition as delayed values.
-
-    If labels and weights are columns of the rows, return one value per partition and the column names.
-    """
+def _parts(data: tuple[Any, Any, Any], method: str) -> list[tuple[Any, ...]]:
+    """Return rows, labels and weights of each partition as delayed values, or as one delayed tuple."""
     X, y, sample_weight = data
     kind = _container(X, method)
     if kind == "list" and y is None:
-        return [(part,) for part in X], None
+        return [(part,) for part in X]
     if y is None:
         raise DataError("labels y are needed; got None.", source=method)
     if isinstance(y, str):
         _check_names(kind, X, (y, sample_weight), method)
-        return [(part,) for part in X.to_delayed()], (y, sample_weight)
+        split = dask.delayed(_split)
+        return [(split(part, y, sample_weight),) for part in X.to_delayed()]
     rows, sizes = list(X) if kind == "list" else None, None
     if kind == "array":
         X = X.rechunk({1: -1})
@@ -409,10 +425,10 @@ def _parts(data: tuple[Any, Any, Any], method: str) -> tuple[list[tuple[Any, ...
     weights: list[Any] = [None] * len(rows)
     if sample_weight is not None:
         weights = _partitioned(sample_weight, "sample_weight", len(rows), sizes, method)
-    return list(zip(rows, labels, weights, strict=True)), None
+    return list(zip(rows, labels, weights, strict=True))
 
 
-def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
+def _check_names(kind: str, X: Any, names: tuple[str, Any], method: str) -> None:
     if kind != "dataframe" or not all(name is None or isinstance(name, str) for name in names):
         raise DataTypeError(
             "names of label and weight columns require a dask dataframe; both must be names.",

@@ -1,10 +1,7 @@
 """Code shared by all engines: compute the statistics of partitions, add them, merge them into models.
 
-A worker fits one learner per partition and sends its statistics, a
-:class:`~steelyard.proximal.FoldedStatistics` without the feature map. Such a message can be added to others
-in any order, and the client merges the sum into the models. An empty partition sends no message. A
-:class:`StatisticsConfig` tells a worker which statistics to compute. Models that differ only in C, weights or
-thresholds share one configuration.
+A worker fits one learner per partition and sends its statistics without the feature map. Such messages can be
+added in any order, and the client merges the sum into the models. An empty partition sends no message.
 """
 
 from __future__ import annotations
@@ -114,37 +111,30 @@ class StatisticsConfig:
 class Pass:
     """One pass over all rows that updates one or several models.
 
-    Parameters
-    ----------
-    models : ProximalSVC or sequence of ProximalSVC
-        The models to train.
-    method : {"fit", "partial_fit", "forget", "update"}
-        Operation. For an update, a partition sends two messages per configuration: one for the rows to add
-        and one for the rows to forget.
-
-    Attributes
-    ----------
-    configs : list of StatisticsConfig
-        The distinct configurations of the models.
+    The method is "fit", "partial_fit", "forget" or "update". For an update, a partition sends two messages
+    per configuration: one for the rows to add and one for the rows to forget.
     """
 
     def __init__(self, models: ProximalSVC | Sequence[ProximalSVC], method: str) -> None:
-        self.models = _model_list(models, method)
+        self.models = list(models) if isinstance(models, Sequence) else [models]
         self.method = method
-        self.configs: list[StatisticsConfig] = []
+        if not self.models:
+            raise DataError("the list of models is empty.", source=method)
+        self.configs: list[StatisticsConfig] = []  # the distinct configurations of the models
         self._config_index: list[int] = []
         for model in self.models:
+            if not isinstance(model, ProximalSVC):
+                raise DataTypeError(
+                    f"expected a ProximalSVC or a list of ProximalSVC; got {type(model).__name__}.",
+                    source=method,
+                    hint="only learners with additive statistics can be trained on partitions",
+                )
             check_parameters(model)
             config = StatisticsConfig.of(model, method)
             known = [index for index, other in enumerate(self.configs) if other.equals(config)]
             self._config_index.append(known[0] if known else len(self.configs))
             if not known:
                 self.configs.append(config)
-
-    @property
-    def n_sides(self) -> int:
-        """Return the number of sums per configuration: 2 for an update (add and forget), else 1."""
-        return 2 if self.method == "update" else 1
 
     def fit_maps(self, first_rows: Callable[[], Any]) -> None:
         """Fit feature maps and quantizers; ``first_rows`` is called only if rows are needed."""
@@ -317,20 +307,6 @@ def stacked(pieces: Sequence[Any]) -> Any:
 
         return pd.concat(pieces, ignore_index=True)
     return np.concatenate(pieces)
-
-
-def _model_list(models: Any, method: str) -> list[ProximalSVC]:
-    listed = list(models) if isinstance(models, Sequence) else [models]
-    for model in listed:
-        if not isinstance(model, ProximalSVC):
-            raise DataTypeError(
-                f"expected a ProximalSVC or a list of ProximalSVC; got {type(model).__name__}.",
-                source=method,
-                hint="only learners with additive statistics can be trained on partitions",
-            )
-    if not listed:
-        raise DataError("the list of models is empty.", source=method)
-    return listed
 
 
 def _same_map(a: RandomFeatures | None, b: RandomFeatures | None) -> bool:

@@ -6,18 +6,13 @@ this package in their Python environment.
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
 from typing import Any
 
 from steelyard._validation import check_started
-from steelyard.distributed.arrow_columns import SparkColumns, quoted
 from steelyard.distributed.partitions import (
-    MAP_ROWS,
     Message,
     Models,
     Pass,
@@ -28,22 +23,23 @@ from steelyard.distributed.partitions import (
     message_of,
     no_rows_error,
 )
-from steelyard.distributed.spark_streaming import (
+from steelyard.distributed.spark_rows import (
     PARTS,
-    ModelCheckpoint,
+    SparkColumns,
     checked_parts,
+    collect,
     error_part,
-    learn_keyed,
-    learn_sample,
+    first_rows,
     make_part,
     partition_id,
+    quoted,
 )
+from steelyard.distributed.spark_streaming import ModelCheckpoint, learn_keyed, learn_sample
 from steelyard.ensemble import StreamClassifier
 from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
 from steelyard.keyed import KeyedClassifier
 from steelyard.params import Integer
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import FoldedStatistics, ProximalSVC
 
 __all__ = [
@@ -92,7 +88,7 @@ def fit(
     DataError
         If a value is missing or not finite; the message names the partition and column. No model is changed.
     """
-    return _run(models, "fit", [_side(df, features, label, weight, "fit")])
+    return _run(models, "fit", {"fit": df}, (features, label, weight))
 
 
 def partial_fit(
@@ -104,16 +100,17 @@ def partial_fit(
     sums of its keys. ``features`` are the numeric columns without the key.
     """
     if isinstance(models, KeyedClassifier):
-        _learn_keyed(models, df, _columns(df, features, label, weight, "partial_fit", model=models))
+        columns = _columns(df, features, label, weight, "partial_fit", model=models)
+        learn_keyed(models, df, columns, "partial_fit")
         return models
-    return _run(models, "partial_fit", [_side(df, features, label, weight, "partial_fit")])
+    return _run(models, "partial_fit", {"partial_fit": df}, (features, label, weight))
 
 
 def forget(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
     """Forget rows that were learned before; the parameters are those of :func:`fit`."""
-    return _run(models, "forget", [_side(df, features, label, weight, "forget")])
+    return _run(models, "forget", {"forget": df}, (features, label, weight))
 
 
 def update(
@@ -152,11 +149,8 @@ def update(
     """
     if add is None and forget is None:
         raise no_rows_error()
-    columns = features, label, weight
-    sides = [] if add is None else [_side(add, *columns, "update (add)")]
-    if forget is not None:
-        sides.append(_side(forget, *columns, "update (forget)", is_forgotten=True))
-    return _run(models, "update", sides)
+    sides = {"update (add)": add, "update (forget)": forget}
+    return _run(models, "update", sides, (features, label, weight))
 
 
 def stream(
@@ -217,11 +211,11 @@ def stream(
         )
     saved = ModelCheckpoint.open(checkpoint, model)
     # Raises an error if the workers lack required packages.
-    _collect(df.sparkSession.range(1).mapInArrow(_unchanged, "id long"))
+    collect(df.sparkSession.range(1).mapInArrow(_unchanged, "id long"))
 
     def learn_batch(target: ModelCheckpoint, rows: Any) -> None:
         if isinstance(model, StreamClassifier):
-            learn_sample(target, rows, columns=columns, max_rows=max_rows, collect=_collect)
+            learn_sample(target, rows, columns, max_rows)
         else:
             partial_fit(target.model, rows, features=features, label=label, weight=weight)
 
@@ -364,113 +358,28 @@ def _key_of(model: KeyedClassifier, features: Features, method: str) -> str:
     return model.key
 
 
-def _learn_keyed(model: KeyedClassifier, df: Any, columns: SparkColumns) -> None:
-    plain = SparkColumns(columns.features)
-    rows = df.select(*map(quoted, plain.names))
-    learn_keyed(
-        model,
-        df,
-        columns=columns,
-        first_rows=lambda: _first_rows(rows, plain),
-        collect=_collect,
-        source="partial_fit",
-    )
-
-
-def _collect(df: Any) -> list[Any]:
-    """Return all rows; if the workers are unsuitable, raise an error that says how to fix them."""
-    try:
-        rows: list[Any] = df.collect()
-    except Exception as error:  # classic sessions and Spark Connect have no common base class of errors
-        text = str(error)
-        if "PYTHON_VERSION_MISMATCH" in text or "Python in worker has different version" in text:
-            versions = re.search(r"Python in worker has different version:? (\S+?) (?:than|from|vs)", text)
-            found = f" ({versions[1]})" if versions else ""
-            raise ParameterError(
-                f"the Spark workers run another version of Python{found} than this process "
-                f"({sys.version_info[0]}.{sys.version_info[1]}).",
-                source="Spark",
-                hint="set PYSPARK_PYTHON to the same Python on all machines before the session starts, for "
-                'example os.environ["PYSPARK_PYTHON"] = sys.executable',
-            ) from None
-        if "No module named 'steelyard'" in text:
-            raise ParameterError(
-                "the Python of the Spark workers has no package steelyard.",
-                source="Spark",
-                hint="install it there, or set PYSPARK_PYTHON to a Python with steelyard before the session "
-                "starts",
-            ) from None
-        raise
-    return rows
-
-
-@dataclass(frozen=True)
-class _Side:
-    """Rows to add, or rows to forget, in one pass."""
-
-    df: Any
-    columns: SparkColumns
-    method: str  # name of the method, for error messages
-    is_forgotten: bool = False
-
-    @property
-    def rows(self) -> Any:
-        return self.df.select(*map(quoted, self.columns.names))
-
-    def messages(self, configs: Sequence[StatisticsConfig]) -> Any:
-        """Return a DataFrame with the messages of all partitions.
-
-        Configuration numbers of forgotten rows follow those of added rows.
-        """
-        work = partial(
-            _statistics,
-            configs=configs,
-            columns=self.columns,
-            method=self.method,
-            first=len(configs) if self.is_forgotten else 0,
-        )
-        return self.rows.mapInArrow(work, PARTS)
-
-
-def _side(
-    df: Any, features: Features, label: str, weight: str | None, method: str, *, is_forgotten: bool = False
-) -> _Side:
-    return _Side(df, _columns(df, features, label, weight, method), method, is_forgotten)
-
-
-def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
+def _run(models: Any, method: str, sides: Mapping[str, Any], names: tuple[Features, str, str | None]) -> Any:
+    """Run a method on DataFrames (or None) by their name in error messages. The second one is forgotten."""
+    sources = {side: (df, _columns(df, *names, side)) for side, df in sides.items() if df is not None}
     work = Pass(models, method)
-    work.fit_maps(lambda: _first_rows(sides[0].rows, sides[0].columns))
-    messages = (
-        reduce(lambda a, b: a.union(b), (side.messages(work.configs) for side in sides))
+    work.fit_maps(lambda: first_rows(*next(iter(sources.values()))))
+    messages = []
+    for side, (df, columns) in sources.items():
+        first = len(work.configs) * [*sides].index(side)
+        learn = partial(_statistics, configs=work.configs, columns=columns, method=side, first=first)
+        messages.append(df.select(*map(quoted, columns.names)).mapInArrow(learn, PARTS))
+    sums = (
+        reduce(lambda a, b: a.union(b), messages)
         .selectExpr("*", f"partition div {_PARTITIONS_PER_BUCKET} as bucket")
         .repartition("bucket")
         .sortWithinPartitions("bucket", "position", "partition")  # the fixed order makes sums reproducible
         .mapInArrow(_add_up, PARTS)
     )
-    by_config: list[list[FoldedStatistics]] = [[] for _ in range(len(work.configs) * work.n_sides)]
-    for row in checked_parts(_collect(messages)):
+    by_config: list[list[FoldedStatistics]] = [[] for _ in range(len(work.configs) * len(sides))]
+    for row in checked_parts(collect(sums)):
         by_config[row["position"]].append(FoldedStatistics.from_bytes(bytes(row["content"])))
     work.finish([add_up(messages) for messages in by_config])
     return models
-
-
-def _first_rows(rows: Any, columns: SparkColumns) -> Any:
-    """Return the first rows, or None if there are none.
-
-    The result is a data frame with column names, or a matrix if the features are one column of vectors.
-    """
-    packed = _collect(rows.limit(MAP_ROWS).mapInArrow(partial(_pack_rows, columns), "rows binary"))
-    if not packed:
-        return None
-    import numpy as np
-
-    X = np.concatenate([decode(bytes(row["rows"])) for row in packed])
-    if isinstance(columns.features, str):
-        return X
-    import pandas as pd
-
-    return pd.DataFrame(X, columns=list(columns.features))
 
 
 # -- functions that run on the executors -------------------------------------------------------------
@@ -520,16 +429,6 @@ def _add_up(batches: Iterable[Any]) -> Iterator[Any]:
                 total = add_up([total, FoldedStatistics.from_bytes(row["content"])])
         if total is not None:
             yield make_part(bucket, config, total.to_bytes())
-
-
-def _pack_rows(columns: SparkColumns, batches: Iterable[Any]) -> Iterator[Any]:
-    import numpy as np
-    import pyarrow as pa
-
-    for batch in batches:
-        X = columns.rows(batch)
-        dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
-        yield pa.RecordBatch.from_pydict({"rows": pa.array([encode(dense)], pa.binary())})
 
 
 def _unchanged(batches: Iterable[Any]) -> Iterator[Any]:

@@ -1,8 +1,7 @@
 """Learning with Spark Structured Streaming: the rows of every micro-batch are learned exactly once.
 
-``foreachBatch`` calls the learner on the driver with the id of the micro-batch. The model and the id of its
-last micro-batch are in one file of the checkpoint. This file is replaced atomically, so a micro-batch that
-Spark repeats after a crash is recognized and skipped.
+The model and the id of its last micro-batch are in one file, which is replaced atomically. A micro-batch that
+Spark repeats after a crash is therefore recognized and skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +16,17 @@ from typing import Any
 import numpy as np
 
 from steelyard.base import Label
-from steelyard.distributed.arrow_columns import SparkColumns, quoted
+from steelyard.distributed.spark_rows import (
+    PARTS,
+    SparkColumns,
+    checked_parts,
+    collect,
+    error_part,
+    first_rows,
+    make_part,
+    partition_id,
+    quoted,
+)
 from steelyard.exceptions import DataError, FileFormatError, ParameterError, SteelyardError
 from steelyard.keyed import KeyedClassifier
 from steelyard.keyed.sums import fitted_quantizer
@@ -27,7 +36,6 @@ from steelyard.persistence.tree import decode, encode
 from steelyard.proximal.row_ledger import row_hashes
 
 _FOLDER, _FILE = "steelyard", "model"
-PARTS = "partition int, position long, content binary, error boolean"  # what executors send to the driver
 
 
 @dataclass
@@ -120,9 +128,7 @@ def _read(path: Path) -> dict[str, Any]:
 # -- rows that executors send to the driver ----------------------------------------------------------
 
 
-def learn_sample(
-    checkpoint: ModelCheckpoint, df: Any, *, columns: SparkColumns, max_rows: int, collect: Any
-) -> None:
+def learn_sample(checkpoint: ModelCheckpoint, df: Any, columns: SparkColumns, max_rows: int) -> None:
     """Learn a micro-batch: a sample of the most frequent class, and all rows of the other classes.
 
     The hash of a row decides whether it is in the sample, so a repeated micro-batch gives the same sample.
@@ -149,9 +155,7 @@ def learn_sample(
     checkpoint.model.partial_fit(X, y, sample_weight=None if (weights == 1.0).all() else weights)
 
 
-def learn_keyed(
-    model: KeyedClassifier, df: Any, *, columns: SparkColumns, first_rows: Any, collect: Any, source: str
-) -> None:
+def learn_keyed(model: KeyedClassifier, df: Any, columns: SparkColumns, source: str) -> None:
     """Learn rows that are repartitioned by key; each partition sends the sums of its keys to the driver."""
     assert columns.key is not None
     quantizer = model.quantizer
@@ -159,22 +163,14 @@ def learn_keyed(
         if model.__sklearn_is_fitted__():
             quantizer = model.quantizer_
         else:
-            quantizer = fitted_quantizer(np.asarray(first_rows(), dtype=np.float64))
+            rows = first_rows(df, SparkColumns(columns.features))
+            quantizer = fitted_quantizer(np.asarray(rows, dtype=np.float64))
     worker = KeyedClassifier(**{**model.get_params(deep=False), "quantizer": quantizer})
     work = partial(_keyed_sums, columns, to_bytes(worker), source)
     parts = df.select(*map(quoted, columns.names)).repartition(quoted(columns.key)).mapInArrow(work, PARTS)
     for row in checked_parts(collect(parts)):
         worker.merge(from_bytes(bytes(row["content"])))
     model.merge(worker)  # one atomic change, so that an error leaves the model unchanged
-
-
-def checked_parts(rows: Iterable[Any]) -> list[Any]:
-    """Return the parts of all partitions in order; raise the first error that a partition reported."""
-    ordered = sorted(rows, key=lambda row: (row["partition"], row["position"]))
-    for row in ordered:
-        if row["error"]:
-            raise DataError(**decode(bytes(row["content"])))
-    return ordered
 
 
 # -- functions that run on the executors -------------------------------------------------------------
@@ -222,29 +218,3 @@ def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
         else:
             if content is not None:
                 yield make_part(partition_id(), position, content)
-
-
-def error_part(position: int, error: SteelyardError, where: str) -> Any:
-    """Return the part with which a partition reports an error."""
-    description = {"message": error.message, "source": where, "hint": error.hint}
-    return make_part(partition_id(), position, encode(description), error=True)
-
-
-def partition_id() -> int:
-    """Return the number of the partition that this executor processes."""
-    from pyspark import TaskContext
-
-    return int(TaskContext.get().partitionId())
-
-
-def make_part(partition: int, position: int, content: bytes, *, error: bool = False) -> Any:
-    """Return a batch of one row with content that an executor sends to the driver."""
-    import pyarrow as pa
-
-    columns = {
-        "partition": pa.array([partition], pa.int32()),
-        "position": pa.array([position], pa.int64()),
-        "content": pa.array([content], pa.binary()),
-        "error": pa.array([error], pa.bool_()),
-    }
-    return pa.RecordBatch.from_pydict(columns)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from steelyard.exceptions import DataError, ParameterError
@@ -92,7 +93,17 @@ def collect(grid: Grid, hub: Hub, *, sites: int, timeout: float = 600.0) -> int:
     ]
     replies = list(grid.send_and_receive(queries, timeout=timeout))
     failed = [reply for reply in replies if reply.has_error()]
-    n_changed = sum(hub.receive(_site_update(reply)) for reply in replies if not reply.has_error())
+    n_changed = 0
+    for reply in replies:
+        if reply.has_error():
+            continue
+        try:
+            data = bytes(reply.content[_RECORD][_FIELD])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"node {reply.metadata.src_node_id} returned no site update.", source=source
+            ) from error
+        n_changed += hub.receive(data)
     if failed:
         raise DataError(
             f"{len(failed)} of {len(nodes)} nodes failed, the first with: {failed[0].error.reason}.",
@@ -103,33 +114,15 @@ def collect(grid: Grid, hub: Hub, *, sites: int, timeout: float = 600.0) -> int:
     return n_changed
 
 
-def _site_update(reply: Any) -> SiteUpdate:
+def _flower() -> Any:
+    """Return a namespace with the classes of Flower."""
     try:
-        data = bytes(reply.content[_RECORD][_FIELD])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"node {reply.metadata.src_node_id} returned no site update.",
-            source="federated.flower.collect",
-        ) from error
-    return SiteUpdate.from_bytes(data)
-
-
-class _Flower:
-    """Names that are imported from Flower."""
-
-    def __init__(self) -> None:
         from flwr.app import ConfigRecord, Message, MessageType, RecordDict
         from flwr.clientapp import ClientApp
         from flwr.serverapp import ServerApp
-
-        self.ConfigRecord, self.Message, self.RecordDict = ConfigRecord, Message, RecordDict
-        self.MessageType, self.ClientApp, self.ServerApp = MessageType, ClientApp, ServerApp
-
-
-def _flower() -> Any:
-    try:
-        return _Flower()
     except ImportError as error:
         raise ParameterError(
             "this needs the package flwr.", source="federated.flower", hint='pip install "steelyard[flower]"'
         ) from error
+    names = ConfigRecord, Message, MessageType, RecordDict, ClientApp, ServerApp
+    return SimpleNamespace(**{name.__name__: name for name in names})

@@ -147,7 +147,7 @@ class Hub:
         elif schema == self._schema and self._total is not None and can_subtract:
             total = _changed(self._total, schema, before, now)
         else:
-            total = reduce(ClassStatistics.merge, (_placed(update, schema) for update in updates))
+            total = reduce(ClassStatistics.merge, (update.statistics_in(schema) for update in updates))
         self._schema, self._total = schema, total
 
     @transactional
@@ -213,7 +213,7 @@ class Hub:
         schema, total = self._pooled()
         pooled, summaries = ProximalSVC(**self._parameters).merge(total), []
         for site, update in sorted(self._site_updates.items()):
-            local = _placed(update, schema)
+            local = update.statistics_in(schema)
             classes = {str(label): local.count(label) for label in local.classes}
             pair = compare_with_own_model(pooled, local, ProximalSVC(**self._parameters))
             errors = [measures[name] for name in ("squared_error", "auc") for measures in pair]
@@ -261,11 +261,6 @@ def _united(site_updates: list[SiteUpdate]) -> Schema:
     )
 
 
-def _placed(site_update: SiteUpdate, schema: Schema) -> ClassStatistics:
-    """Return the statistics of a site with its features in the order of the common schema."""
-    return site_update.statistics.permute_features(site_update.schema.places_in(schema), schema.n_features)
-
-
 def _is_compatible(one: SiteUpdate, other: SiteUpdate) -> bool:
     """Return whether two updates have the same schema and the same quantizer."""
     exact = not (one.statistics.from_floats or other.statistics.from_floats)
@@ -282,11 +277,11 @@ def _changed(
     total = total.copy()
     if before is None:
         assert now is not None
-        return total.merge(_placed(now, schema))
-    old = _placed(before, schema)
+        return total.merge(now.statistics_in(schema))
+    old = before.statistics_in(schema)
     # subtract() is not used, because it checks that the rows are present, which fails for noisy sums.
     # No check is needed, because the hub added these sums itself.
-    total.merge((old.empty() if now is None else _placed(now, schema)) - old)
+    total.merge((old.empty() if now is None else now.statistics_in(schema)) - old)
     for label in total.classes:
         if total.count(label) == 0 and not total.gram(label).any():
             total.forget_class(label)  # all rows of the class are removed

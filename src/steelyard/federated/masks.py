@@ -18,12 +18,11 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError, ParameterError
+from steelyard.federated.packing import from_numbers, to_numbers
 from steelyard.federated.site_update import Schema, SiteUpdate
-from steelyard.federated.vectors import from_numbers, to_numbers
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import Quantizer
@@ -36,8 +35,6 @@ _NUMBER_BYTES = 32  # numbers are added modulo 2**256
 _LIMBS = 8  # number of 32-bit limbs per number; a 64-bit integer can hold the sum of billions of limbs
 _MAX_NUMBER_BITS = 200  # limit for the numbers of one site; much longer sums mean that masks did not cancel
 _MIN_SITES = 3  # with two sites, each could subtract its own numbers from the sum
-
-Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -96,14 +93,10 @@ class RoundKeys:
     @property
     def fingerprint(self) -> str:
         """Hash of all fields."""
-        columns = self.schema
         tree = {
             "round": self.round,
             "keys": [[site, self.keys[site].hex()] for site in self.sites],
-            "target": columns.target,
-            "numeric": list(columns.numeric),
-            "categorical": list(columns.categorical),
-            "categories": [list(pair) for pair in columns.categories],
+            **self.schema.to_dict(),
             "grid": self.quantizer.to_dict(),
             "labels": [[type(label).__name__, str(label)] for label in self.labels],
         }
@@ -148,30 +141,27 @@ class Masker:
         """
         source = f"Masker {self.site!r}"
         self._check(site_update, agreement, source)
-        numbers = to_numbers(
-            _placed(site_update, agreement.schema, source), agreement.labels, agreement.quantizer, source
-        )
+        statistics = _statistics_in(site_update, agreement.schema, source)
+        numbers = to_numbers(statistics, agreement.labels, agreement.quantizer, source)
         if max(number.bit_length() for number in numbers) > _MAX_NUMBER_BITS:
             raise DataError(
                 f"numbers of more than {_MAX_NUMBER_BITS} bits cannot be masked.",
                 source=source,
                 hint="use a coarser quantizer",
             )
-        own = _words(numbers)
-        plus: list[Words] = [own]
-        minus: list[Words] = []
+        own = b"".join((n % (1 << 8 * _NUMBER_BYTES)).to_bytes(_NUMBER_BYTES, "little") for n in numbers)
+        plus: list[bytes] = [own]
+        minus: list[bytes] = []
         for other in agreement.sites:
             if other != self.site:
                 (plus if self.site < other else minus).append(self._stream(other, agreement, source))
-        masked = _difference(_sum(plus), _sum(minus))
+        masked = _sum(plus, minus)
         salt = secrets.token_bytes(32)
         head = {"version": _VERSION, "site": self.site, "agreement": agreement.fingerprint}
-        receipt = encode(
-            {**head, "format": _RECEIPT, "round": agreement.round, "salt": salt, "numbers": _flat(own)}
-        )
-        message = encode(
-            {**head, "format": _FORMAT, "commitment": _commitment(salt, own), "numbers": _flat(masked)}
-        )
+        private = {"round": agreement.round, "salt": salt, "numbers": np.frombuffer(own, np.uint8)}
+        receipt = encode({**head, "format": _RECEIPT, **private})
+        public = {"commitment": _commitment(salt, own), "numbers": np.frombuffer(masked, np.uint8)}
+        message = encode({**head, "format": _FORMAT, **public})
         self._receipts[agreement.round] = receipt
         return message
 
@@ -201,7 +191,7 @@ class Masker:
                 hint="send the message of that round again, or open a new round",
             )
 
-    def _stream(self, other: str, agreement: RoundKeys, source: str) -> Words:
+    def _stream(self, other: str, agreement: RoundKeys, source: str) -> bytes:
         """Return the secret pseudorandom numbers that this site shares with one other site in a round."""
         x25519, hashes, hkdf, ciphers = _cryptography()
         try:
@@ -215,8 +205,7 @@ class Masker:
         key = hkdf.HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(shared)
         # The nonce can be constant, because every key is used for one pair of sites and one round only.
         cipher = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None)
-        stream = cipher.encryptor().update(bytes(_NUMBER_BYTES * agreement.n_numbers))
-        return np.frombuffer(stream, dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
+        return bytes(cipher.encryptor().update(bytes(_NUMBER_BYTES * agreement.n_numbers)))
 
     def __repr__(self) -> str:
         return f"Masker({self.site!r})"  # the private key is not shown
@@ -236,9 +225,9 @@ class MaskedSum:
 
     def __init__(self, agreement: RoundKeys) -> None:
         self.agreement = agreement
-        self._messages: dict[str, Words] = {}
+        self._messages: dict[str, bytes] = {}
         self._commitments: dict[str, bytes] = {}
-        self._withdrawn: dict[str, Words] = {}
+        self._withdrawn: dict[str, bytes] = {}
 
     @property
     def missing(self) -> list[str]:
@@ -254,8 +243,7 @@ class MaskedSum:
         """Add the message of a site and return the name of the site; raise an error for another round."""
         source = "MaskedSum.receive"
         site, numbers, commitment = self._decoded(message, _FORMAT, "commitment", source)
-        known = self._messages.get(site)
-        if known is not None and not np.array_equal(known, numbers):
+        if self._messages.get(site, numbers) != numbers:
             raise DataError(
                 f"site {site!r} has already sent a different message in this round.", source=source
             )
@@ -283,12 +271,14 @@ class MaskedSum:
     def part(self, receipt: bytes) -> tuple[str, ClassStatistics]:
         """Return the site name and the statistics in a receipt, for use by the site itself."""
         site, numbers, _ = self._decoded(receipt, _RECEIPT, "salt", "MaskedSum.part")
-        return site, from_numbers(_signed(numbers), self.agreement.labels, self.agreement.quantizer)
+        return site, from_numbers(
+            unpack_integers(numbers, _NUMBER_BYTES), self.agreement.labels, self.agreement.quantizer
+        )
 
-    def _decoded(self, message: bytes, form: str, proof: str, source: str) -> tuple[str, Words, bytes]:
+    def _decoded(self, message: bytes, form: str, proof: str, source: str) -> tuple[str, bytes, bytes]:
         """Return site, numbers and the field ``proof`` (a commitment or a salt) of a message or receipt."""
         tree = _read(message, form, proof, source)
-        site, numbers = tree["site"], tree["numbers"]
+        site, numbers = tree["site"], tree["numbers"].tobytes()
         if site not in self.agreement.keys:
             raise DataError(
                 f"site {site!r} does not participate in round {self.agreement.round!r}.", source=source
@@ -299,14 +289,13 @@ class MaskedSum:
                 source=source,
                 hint="all sites must use the same round, keys, columns, quantizer and labels",
             )
-        words = np.frombuffer(numbers.tobytes(), dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
-        if len(words) != self.agreement.n_numbers:
+        n_numbers = len(numbers) // _NUMBER_BYTES
+        if n_numbers != self.agreement.n_numbers:
             raise DataError(
-                f"the message of {site!r} has {len(words)} numbers; {self.agreement.n_numbers} were "
-                "expected.",
+                f"the message of {site!r} has {n_numbers} numbers; {self.agreement.n_numbers} were expected.",
                 source=source,
             )
-        return site, words, tree[proof]
+        return site, numbers, tree[proof]
 
     def total(self) -> ClassStatistics:
         """Return the exact sum of the statistics of all sites that have not withdrawn.
@@ -333,11 +322,10 @@ class MaskedSum:
                 source=source,
                 hint="open a new round with more sites",
             )
-        numbers = _signed(_difference(_sum(self._messages.values()), _sum(self._withdrawn.values())))
-        if (
-            max(number.bit_length() for number in numbers)
-            > _MAX_NUMBER_BITS + len(agreement.keys).bit_length()
-        ):
+        total = _sum(self._messages.values(), [*self._withdrawn.values()])
+        numbers = unpack_integers(total, _NUMBER_BYTES)
+        max_bits = _MAX_NUMBER_BITS + len(agreement.keys).bit_length()
+        if max(number.bit_length() for number in numbers) > max_bits:
             raise DataError(
                 "the masks do not cancel: a message was modified or used other masks.", source=source
             )
@@ -363,14 +351,14 @@ def check_enough_sites(n_sites: int, source: str) -> None:
         )
 
 
-def _placed(site_update: SiteUpdate, schema: Schema, source: str) -> ClassStatistics:
+def _statistics_in(site_update: SiteUpdate, schema: Schema, source: str) -> ClassStatistics:
     try:
-        places = site_update.schema.places_in(schema)
+        statistics = site_update.statistics_in(schema)
     except KeyError as error:
         raise DataError(f"column or category {error} is not in the agreed schema.", source=source) from error
     if site_update.schema.target != schema.target or len(site_update.schema.numeric) != len(schema.numeric):
         raise DataError("the columns of the site update do not match the agreed schema.", source=source)
-    return site_update.statistics.permute_features(places, schema.n_features)
+    return statistics
 
 
 def _read(message: bytes, form: str, proof: str, source: str) -> dict[str, Any]:
@@ -396,46 +384,23 @@ def round_of(receipt: bytes) -> str:
     return str(_read(receipt, _RECEIPT, "salt", "the receipt").get("round"))
 
 
-def _commitment(salt: bytes, numbers: Words) -> bytes:
+def _commitment(salt: bytes, numbers: bytes) -> bytes:
     """Return a commitment to the numbers of a site. The random salt hides the numbers."""
-    content = numbers.astype("<u4").tobytes()
-    return blake2b(content, key=salt, digest_size=32, person=b"steelyard part").digest()
+    return blake2b(numbers, key=salt, digest_size=32, person=b"steelyard part").digest()
 
 
-def _flat(numbers: Words) -> NDArray[np.uint8]:
-    return np.frombuffer(numbers.astype("<u4").tobytes(), dtype=np.uint8)
-
-
-# -- integers modulo 2**256, stored as rows of eight limbs -------------------------------------------
-
-
-def _words(numbers: Iterable[int]) -> Words:
-    data = b"".join(
-        (number % (1 << 8 * _NUMBER_BYTES)).to_bytes(_NUMBER_BYTES, "little") for number in numbers
-    )
-    return np.frombuffer(data, dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
-
-
-def _signed(words: Words) -> list[int]:
-    return unpack_integers(words.astype("<u4").tobytes(), _NUMBER_BYTES)
-
-
-def _sum(parts: Iterable[Words]) -> Words:
-    """Return the sum with carries propagated. The carry of the last limb is dropped (modulo 2**256)."""
-    total: Words = np.sum(list(parts), axis=0, dtype=np.uint64)
-    if total.ndim == 0:  # the sum is empty
-        return np.zeros((1, _LIMBS), np.uint64)
+def _sum(plus: Iterable[bytes], minus: Sequence[bytes]) -> bytes:
+    """Return for each number the sum over ``plus`` minus the sum over ``minus``, modulo 2**256."""
+    total = np.zeros(1, np.uint64)
+    for limbs in plus:
+        total = total + np.frombuffer(limbs, "<u4")
+    for limbs in minus:
+        total = total + ~np.frombuffer(limbs, "<u4")  # the two's complement, without the 1 added below
+    numbers = total.reshape(-1, _LIMBS)
+    numbers[:, 0] += np.uint64(len(minus))
     for limb in range(_LIMBS - 1):
-        total[:, limb + 1] += total[:, limb] >> np.uint64(32)
-    return total & np.uint64(0xFFFFFFFF)
-
-
-def _difference(one: Words, other: Words) -> Words:
-    """Return ``one - other``, computed by adding the two's complement of ``other``."""
-    complement = other ^ np.uint64(0xFFFFFFFF)
-    unit = np.zeros((1, _LIMBS), np.uint64)
-    unit[0, 0] = 1
-    return _sum([np.broadcast_to(part, one.shape) for part in (one, complement, unit)])
+        numbers[:, limb + 1] += numbers[:, limb] >> np.uint64(32)
+    return numbers.astype("<u4").tobytes()  # drops the carries, also that of the last limb
 
 
 def _cryptography() -> tuple[Any, Any, Any, Any]:

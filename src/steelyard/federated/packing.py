@@ -1,23 +1,26 @@
-r"""Lossless compression of statistics: the size of a sum is close to its information content.
+r"""Statistics as lists of integers, for masking and noise, and their lossless compression.
 
 The statistics of a class are a triangle of sums :math:`S_{ab} = \sum_i x_{ia} x_{ib}` with the linear sums
 :math:`s_a` and the count :math:`n` as its last row. A sum of products is predicted by the product of the
 means, :math:`s_a s_b / n`. Only the difference is stored; the diagonal determines its bit width. If both
 columns hold decimal fractions, such as 12.34, the sum is nearly a multiple of the product of their decimal
-units; the multiple and a small remainder are then stored separately. A poor prediction costs more bits, but
-the decoded sums are always exact.
+units; the multiple and a small remainder are then stored separately.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.proximal.serialization import triangle_size
+from steelyard.base import Label
+from steelyard.exceptions import DataError
+from steelyard.proximal import ClassStatistics
+from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
+from steelyard.proximal.serialization import from_any_sums, get_state, triangle_size, unpack_integers
 
 MAX_EXPANSION = 32
 """Maximum ratio of bytes in memory to bytes of the message; a message with a larger ratio is rejected."""
@@ -34,6 +37,72 @@ _UNIT_FRACTION = 16
 
 Widths = NDArray[np.int64]
 _NO_WIDTH: Widths = np.zeros(1, np.int64)
+Integers = NDArray[np.object_]  # Python integers of any size
+
+
+# -- statistics as lists of integers -------------------------------------------------------------------
+
+
+def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str) -> ClassStatistics:
+    """Convert statistics to the steps of the agreed quantizer; raise an error if this is not exact."""
+    if statistics.from_floats:
+        raise DataError(
+            "the statistics contain floating-point sums of an earlier version; integer sums are needed.",
+            source=source,
+        )
+    if not quantizer.rounds.all():
+        raise DataError(
+            "the agreed quantizer may refine its steps, so sums of different sites may have different steps.",
+            source=source,
+            hint="create the quantizer with rounds=True for all features",
+        )
+    converted = ClassStatistics(quantizer.n_features, quantizer=quantizer).merge(statistics).fold()
+    now = converted.quantizer
+    same = np.array_equal(now.exponents, quantizer.exponents) and np.array_equal(
+        now.origins, quantizer.origins
+    )
+    if not same or now.mixed.any():
+        raise DataError(
+            "these rows were not learned with the agreed quantizer.",
+            source=source,
+            hint="use the agreed quantizer at every site: "
+            "Site(..., estimator=ProximalSVC(quantizer=quantizer))",
+        )
+    return converted
+
+
+def to_numbers(
+    statistics: ClassStatistics, labels: Sequence[Label], quantizer: Quantizer, source: str
+) -> list[int]:
+    """Return the sums of all classes as one list of integers.
+
+    For each class it contains the lower triangle of the sums of products, row by row, with weights in steps
+    of 2**-20. The sums of a class without rows are zeros.
+    """
+    unknown = [label for label in statistics.classes if label not in labels]
+    if unknown:
+        raise DataError(f"class {unknown[0]!r} is not among the agreed labels {list(labels)}.", source=source)
+    state = get_state(on_quantizer(statistics, quantizer, source))
+    shift = WEIGHT_FRACTION_BITS + int(state["weight_exponent"])
+    known = {entry["label"]: entry for entry in state["classes"]}
+    numbers: list[int] = []
+    for label in labels:
+        if label not in known:
+            numbers += [0] * triangle_size(quantizer.n_features)
+            continue
+        sums = unpack_integers(known[label]["sums"].tobytes(), int(known[label]["each"]))
+        numbers += [number << shift for number in sums]
+    return numbers
+
+
+def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Quantizer) -> ClassStatistics:
+    """Restore statistics from the result of :func:`to_numbers`."""
+    are_integers = all(number % (1 << WEIGHT_FRACTION_BITS) == 0 for number in numbers)
+    numbers = [number >> WEIGHT_FRACTION_BITS for number in numbers] if are_integers else numbers
+    size = triangle_size(quantizer.n_features)
+    triangles = {label: numbers[k * size : (k + 1) * size] for k, label in enumerate(labels)}
+    present = {label: triangle for label, triangle in triangles.items() if any(triangle)}
+    return from_any_sums(quantizer, present, ClassStatistics, fractions=not are_integers)
 
 
 # -- matrices of sums (triangles) --------------------------------------------------------------------
@@ -41,13 +110,25 @@ _NO_WIDTH: Widths = np.zeros(1, np.int64)
 
 def decimals(triangles: Sequence[Sequence[int]], exponents: Sequence[int]) -> list[int]:
     """Return the number of decimal places of each column, inferred from the sums of all classes."""
-    digits = [0] * len(exponents)
+    d = len(exponents)
+    digits = np.zeros(d, dtype=np.int64)
+    steps = 1 << np.maximum(-_integers(exponents), 0)  # number of quantization steps per unit
     for numbers in triangles:
-        sums, count, diagonal, _ = _parts(numbers, len(exponents))
-        found = map(_decimals, sums, diagonal, repeat(count), exponents)
+        square = _square(numbers, d)
+        found = np.zeros(d, dtype=np.int64)
+        for n_places in range(1, _MAX_DIGITS + 1):
+            ten = 10**n_places
+            k = np.flatnonzero((found == 0) & (steps >= 2 * _UNIT_FRACTION * ten))
+            sums, unit = square[d, k], steps[k]
+            predictor = _Predictor(sums, square[d, d], [n_places] * len(k), _integers(exponents)[k])
+            remainders = sums - _round(_round(sums * ten, unit) * unit, ten)
+            _, square_remainders = predictor.split(np.arange(len(k)), np.arange(len(k)), square[k, k])
+            is_close = abs(remainders) * ten * _UNIT_FRACTION < unit
+            is_close &= abs(square_remainders) * ten * ten * _UNIT_FRACTION < unit * unit
+            found[k[is_close]] = n_places
         # One class can suggest too few decimal places but not too many, so the maximum over classes is used.
-        digits = [max(pair) for pair in zip(digits, found, strict=True)]
-    return digits
+        digits = np.maximum(digits, found)
+    return digits.tolist()
 
 
 def pack_triangle(numbers: Sequence[int], exponents: Sequence[int], digits: Sequence[int]) -> bytes:
@@ -56,33 +137,23 @@ def pack_triangle(numbers: Sequence[int], exponents: Sequence[int], digits: Sequ
     ``numbers`` is the lower triangle of the sums, row by row, in quantization steps ``2**exponents``.
     """
     d = len(exponents)
-    sums, count, diagonal, products = _parts(numbers, d)
-    predictor = _Predictor(sums, count, digits, exponents)
-    residuals = [value - predictor.product(a, a) for a, value in enumerate(diagonal)]
+    square, columns = _square(numbers, d), np.arange(d)
+    predictor = _Predictor(square[d, :d], square[d, d], digits, exponents)
+    residuals = square[columns, columns] - predictor.products(columns, columns)
     lengths = np.array([_zigzag(value).bit_length() for value in residuals], dtype=np.int64)
-    binary, units, rounding = [], [], []
-    for (a, b), value in zip(_pairs(d), products, strict=True):
-        if predictor.unit(a, b) is None:
-            binary.append(value - predictor.product(a, b))
-        else:
-            n_units, remainder = predictor.split(a, b, value)
-            units.append(n_units)
-            rounding.append(remainder)
-    is_decimal = _decimal_pairs(digits)
-    return b"".join(
-        [
-            _pack([count, *sums], np.zeros(d + 1, np.int64)),
-            pack_numbers(lengths.tolist()),
-            _pack(residuals, lengths),
-            _pack(binary, _product_widths(lengths)[~is_decimal]),
-            _pack(units, _product_widths(lengths - 2 * predictor.unit_lengths)[is_decimal]),
-            _pack(rounding, _longer(lengths)[is_decimal]),
-        ]
-    )
+    binary = square[predictor.binary] - predictor.products(*predictor.binary)
+    units, rounding = predictor.split(*predictor.decimal, square[predictor.decimal])
+    blocks = [
+        _pack([square[d, d], *square[d, :d]], np.zeros(d + 1, np.int64)),
+        pack_numbers(lengths.tolist()),
+        _pack(residuals, lengths),
+    ]
+    blocks += map(_pack, (binary, units, rounding), predictor.widths(lengths))
+    return b"".join(blocks)
 
 
 def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int], n_bytes: int) -> bytes:
-    """Restore the numbers of :func:`pack_triangle` (``n_bytes`` each); raise ValueError if invalid."""
+    """Restore the numbers of :func:`pack_triangle` (``n_bytes`` each); raise an error if they are invalid."""
     d = len(exponents)
     n_numbers = triangle_size(d)
     if n_numbers * n_bytes > MAX_EXPANSION * len(data):
@@ -95,141 +166,98 @@ def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int]
     lengths = np.array(reader.any_numbers(d), dtype=np.int64)
     if lengths.size and not 0 <= lengths.min() <= lengths.max() <= 17 * n_bytes + 64:
         raise ValueError("a sum is too long")
-    residuals = reader.numbers(lengths)
-    is_decimal = _decimal_pairs(digits)
-    binary = iter(reader.numbers(_product_widths(lengths)[~is_decimal]))
-    units = iter(reader.numbers(_product_widths(lengths - 2 * predictor.unit_lengths)[is_decimal]))
-    rounding = iter(reader.numbers(_longer(lengths)[is_decimal]))
+    square, columns = np.empty((d + 1, d + 1), dtype=object), np.arange(d)
+    square[d] = _integers([*sums, count])
+    square[columns, columns] = predictor.products(columns, columns) + _integers(reader.numbers(lengths))
+    binary, units, rounding = (_integers(reader.numbers(widths)) for widths in predictor.widths(lengths))
     reader.finish()
-    out = bytearray()
-    for a in range(d):
-        row = [
-            next(binary) + predictor.product(a, b)
-            if unit is None
-            else predictor.joined(a, b, next(units), next(rounding))
-            for b, unit in ((b, predictor.unit(a, b)) for b in range(a))
-        ]
-        out += _fixed_width([*row, residuals[a] + predictor.product(a, a)], n_bytes)
-    return bytes(out + _fixed_width([*sums, count], n_bytes))
+    square[predictor.binary] = binary + predictor.products(*predictor.binary)
+    square[predictor.decimal] = predictor.joined(*predictor.decimal, units, rounding)
+    triangle = square[np.tril_indices(d + 1)]
+    return b"".join(number.to_bytes(n_bytes, "little", signed=True) for number in triangle)
 
 
-def _parts(numbers: Sequence[int], d: int) -> tuple[list[int], int, list[int], list[int]]:
-    """Split a triangle into linear sums, count, diagonal and other products, row by row."""
-    diagonal: list[int] = []
-    products: list[int] = []
-    at = 0
-    for a in range(d):
-        products += numbers[at : at + a]
-        diagonal.append(numbers[at + a])
-        at += a + 1
-    return list(numbers[at : at + d]), numbers[at + d], diagonal, products
+def _square(numbers: Sequence[int], d: int) -> Integers:
+    """Return a triangle as the lower half of a matrix, whose last row contains linear sums and count."""
+    square = np.empty((d + 1, d + 1), dtype=object)
+    square[np.tril_indices(d + 1)] = _integers(numbers)
+    return square
 
 
-def _pairs(d: int) -> Iterable[tuple[int, int]]:
-    return ((a, b) for a in range(d) for b in range(a))
-
-
-def _fixed_width(numbers: Iterable[int], n_bytes: int) -> bytes:
-    try:
-        return b"".join(number.to_bytes(n_bytes, "little", signed=True) for number in numbers)
-    except OverflowError as error:
-        raise ValueError("a sum is too long") from error
-
-
-# -- prediction of sums -----------------------------------------------------------------------------------
+def _integers(numbers: Iterable[Any]) -> Integers:
+    return np.array([int(number) for number in numbers], dtype=object)
 
 
 class _Predictor:
     """Prediction of sums of products from linear sums, so that only small differences are stored.
 
-    ``digits`` are the decimal places of each column; 0 means that the column does not hold decimals.
+    ``digits`` are the decimal places of each column; 0 means that the column does not hold decimals. The
+    methods take the columns of several pairs as two arrays, ``a`` and ``b``.
     """
 
-    def __init__(self, sums: list[int], count: int, digits: Sequence[int], exponents: Sequence[int]) -> None:
-        self.sums, self.count = sums, count
+    def __init__(
+        self, sums: Iterable[int], count: int, digits: Sequence[int], exponents: Iterable[int]
+    ) -> None:
+        self._sums, self._count = _integers(sums), count
         # A quantization step is 2**-up, so one decimal unit equals 2**up / 10**digits steps.
-        self._up = [-int(exponent) for exponent in exponents]
-        self._ten = [10**n for n in digits]
-        self._is_decimal = [n > 0 for n in digits]
-        steps = [1 << max(0, up) for up in self._up]  # number of quantization steps per unit
-        lengths = [(n // ten).bit_length() for n, ten in zip(steps, self._ten, strict=True)]
-        self.unit_lengths: Widths = np.array(lengths, dtype=np.int64)
-        self._units = [
-            _round(total * ten, n) if ten > 1 else 0
-            for total, ten, n in zip(sums, self._ten, steps, strict=True)
-        ]
+        self._up, self._ten = -_integers(exponents), 10 ** _integers(digits)
+        steps = 1 << np.maximum(self._up, 0)  # number of quantization steps per unit
+        lengths = [length.bit_length() for length in steps // self._ten]
+        self._unit_lengths: Widths = np.array(lengths, dtype=np.int64)
+        self._units = np.where(self._ten > 1, _round(self._sums * self._ten, steps), 0)
+        first, second = np.tril_indices(len(digits), -1)
+        decimal = np.array(digits, dtype=np.int64) > 0
+        both = decimal[first] & decimal[second]
+        self.decimal = first[both], second[both]  # pairs of columns of which both hold decimals
+        self.binary = first[~both], second[~both]  # all other pairs of columns
 
-    def product(self, a: int, b: int) -> int:
-        """Return the sum of products of columns ``a`` and ``b`` that their means predict."""
-        return self.sums[a] * self.sums[b] // self.count if self.count > 0 else 0
+    def widths(self, lengths: Widths) -> tuple[Widths, Widths, Widths]:
+        """Return bit widths of binary sums, of decimal units and of their remainders.
 
-    def unit(self, a: int, b: int) -> tuple[int, int] | None:
-        """Return the product of the decimal units of two columns, as numerator and denominator.
-
-        Return None unless both columns hold decimals.
+        ``lengths`` are the bit lengths of the diagonal. By the Cauchy-Schwarz inequality they bound the sums.
         """
-        if not (self._is_decimal[a] and self._is_decimal[b]):
-            return None
-        return 1 << (self._up[a] + self._up[b]), self._ten[a] * self._ten[b]
+        (a, b), (c, d), units = self.binary, self.decimal, lengths - 2 * self._unit_lengths
+        return (
+            (lengths[a] + lengths[b]) // 2,
+            (units[c] + units[d]) // 2,
+            np.maximum(lengths[c], lengths[d]) // 2,
+        )
 
-    def split(self, a: int, b: int, value: int) -> tuple[int, int]:
-        """Split a sum of products into a number of decimal units and a remainder in quantization steps.
+    def products(self, a: Widths, b: Widths) -> Integers:
+        """Return the sums of products of columns ``a`` and ``b`` that their means predict."""
+        return self._mean(self._sums, a, b)
+
+    def split(self, a: Widths, b: Widths, values: Integers) -> tuple[Integers, Integers]:
+        """Split sums of products into numbers of decimal units and remainders in quantization steps.
 
         The predicted number of units is subtracted from the number of units.
         """
-        numerator, denominator = self.unit(a, b) or (1, 1)
-        units = _round(value * denominator, numerator)
-        return units - self._mean_units(a, b), value - self._from_units(a, b, units)
+        numerator, denominator = self._unit(a, b)
+        units = _round(values * denominator, numerator)
+        return units - self._mean(self._units, a, b), values - self._from_units(a, b, units)
 
-    def joined(self, a: int, b: int, units: int, remainder: int) -> int:
-        """Return the sum of products from the two results of :meth:`split`."""
-        return remainder + self._from_units(a, b, units + self._mean_units(a, b))
+    def joined(self, a: Widths, b: Widths, units: Integers, remainders: Integers) -> Integers:
+        """Return the sums of products from the two results of :meth:`split`."""
+        return remainders + self._from_units(a, b, units + self._mean(self._units, a, b))
 
-    def _mean_units(self, a: int, b: int) -> int:
-        return self._units[a] * self._units[b] // self.count if self.count > 0 else 0
+    def _mean(self, sums: Integers, a: Widths, b: Widths) -> Integers:
+        return sums[a] * sums[b] // self._count if self._count > 0 else _integers([0] * len(a))
 
-    def _from_units(self, a: int, b: int, units: int) -> int:
+    def _unit(self, a: Widths, b: Widths) -> tuple[Integers, Integers]:
+        """Return the products of the decimal units of two columns, as numerators and denominators."""
+        return 1 << (self._up[a] + self._up[b]), self._ten[a] * self._ten[b]
+
+    def _from_units(self, a: Widths, b: Widths, units: Integers) -> Integers:
         """Convert decimal units to quantization steps, corrected for the rounding error of the means."""
-        numerator, denominator = self.unit(a, b) or (1, 1)
+        numerator, denominator = self._unit(a, b)
         steps = _round(units * numerator, denominator)
-        if self.count <= 0:
+        if self._count <= 0:
             return steps
-        rounding = self.sums[a] * self.sums[b] * denominator - self._units[a] * self._units[b] * numerator
-        return steps + rounding // (self.count * denominator)
+        sums, rounded = self._sums[a] * self._sums[b], self._units[a] * self._units[b]
+        return steps + (sums * denominator - rounded * numerator) // (self._count * denominator)
 
 
-def _decimals(total: int, square: int, count: int, exponent: int) -> int:
-    """Return the decimal places of a column from its sum and sum of squares, or 0 if it is not decimal."""
-    up = -int(exponent)
-    for digits in range(1, _MAX_DIGITS + 1):
-        ten = 10**digits
-        if up < 0 or (1 << up) // ten < 2 * _UNIT_FRACTION:
-            return 0
-        predictor = _Predictor([total], count, [digits], [exponent])
-        remainder = total - _round(_round(total * ten, 1 << up) << up, ten)
-        square_remainder = predictor.split(0, 0, square)[1]
-        is_linear_close = abs(remainder) * ten * _UNIT_FRACTION < 1 << up
-        if is_linear_close and abs(square_remainder) * ten * ten * _UNIT_FRACTION < 1 << 2 * up:
-            return digits
-    return 0
-
-
-def _decimal_pairs(digits: Sequence[int]) -> NDArray[np.bool_]:
-    """Return whether both columns of each pair have decimal values."""
-    decimal = np.array(digits, dtype=np.int64) > 0
-    return (decimal[:, None] & decimal)[np.tril_indices(len(digits), -1)]
-
-
-def _product_widths(lengths: Widths) -> Widths:
-    """Return upper bounds of the bit widths of sums of products, by the Cauchy-Schwarz inequality."""
-    return ((lengths[:, None] + lengths) // 2)[np.tril_indices(len(lengths), -1)]
-
-
-def _longer(lengths: Widths) -> Widths:
-    return (np.maximum(lengths[:, None], lengths) // 2)[np.tril_indices(len(lengths), -1)]
-
-
-def _round(numerator: int, denominator: int) -> int:
+def _round(numerator: Any, denominator: Any) -> Any:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
@@ -298,17 +326,10 @@ def _best_reduction(lengths: Widths, widths: Widths) -> int:
     return min(candidates, key=cost)
 
 
-def _joined(fields: Iterable[tuple[int, int]]) -> bytes:
+def _joined(fields: Sequence[tuple[int, int]]) -> bytes:
     """Concatenate bit fields, given as (value, bit width), without padding between them."""
-    out, buffer, n_bits = bytearray(), 0, 0
-    for value, width in fields:
-        buffer |= value << n_bits
-        n_bits += width
-        if n_bits >= 1024:
-            out += (buffer & ((1 << (n_bits & ~7)) - 1)).to_bytes(n_bits >> 3, "little")
-            buffer >>= n_bits & ~7
-            n_bits &= 7
-    return bytes(out + buffer.to_bytes((n_bits + 7) >> 3, "little"))
+    bits = "".join(f"{value:0{width}b}" for value, width in reversed(fields) if width)
+    return int(bits or "0", 2).to_bytes((len(bits) + 7) >> 3, "little")
 
 
 class _Reader:

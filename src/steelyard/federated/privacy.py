@@ -31,10 +31,9 @@ from scipy.special import log_ndtr, ndtri
 from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.federated.release import ReleasePolicy
-from steelyard.federated.site import Site
+from steelyard.federated.packing import from_numbers, to_numbers
+from steelyard.federated.site import ReleasePolicy, Site
 from steelyard.federated.site_update import SiteUpdate
-from steelyard.federated.vectors import from_numbers, to_numbers
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
 from steelyard.proximal.serialization import triangle_size

@@ -19,14 +19,14 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError, FileAccessError, FileFormatError
 from steelyard.federated.exchange import Folder
 from steelyard.federated.masks import MaskedSum, Masker, RoundKeys, check_enough_sites
-from steelyard.federated.release import ReleasePolicy
-from steelyard.federated.site import Site
+from steelyard.federated.site import ReleasePolicy, Site
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ProximalSVC
 from steelyard.proximal.quantizer import Quantizer
 
 _FORMAT = "steelyard round"
 _VERSION = 1
+_FIELDS = ("sites", "target", "numbers", "categories", "labels", "step")
 _POLL_SECONDS = 0.05
 _MAX_FILE_NAME_CHARS = 240  # limit of the length of a file name without its suffix
 
@@ -66,17 +66,9 @@ class RoundConfig:
         """Return the configuration as indented JSON."""
         schema = self.schema
         values = {column: [v for c, v in schema.categories if c == column] for column in schema.categorical}
-        tree = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "round": name,
-            "sites": list(self.sites),
-            "target": schema.target,
-            "numbers": list(schema.numeric),
-            "categories": values,
-            "labels": list(self.labels),
-            "step": self.step,
-        }
+        fields = self.sites, schema.target, schema.numeric, values, self.labels, self.step
+        head = {"format": _FORMAT, "version": _VERSION, "round": name}
+        tree = {**head, **dict(zip(_FIELDS, fields, strict=True))}
         return json.dumps(tree, indent=1, ensure_ascii=False).encode()
 
     @classmethod
@@ -85,14 +77,7 @@ class RoundConfig:
         try:
             tree: Any = json.loads(data)
             head = tree["format"], tree["version"], tree["round"]
-            config = cls.of(
-                tree["sites"],
-                target=tree["target"],
-                numbers=tree["numbers"],
-                categories=tree["categories"],
-                labels=tree["labels"],
-                step=tree["step"],
-            )
+            config = cls.of(**{field: tree[field] for field in _FIELDS})
             config.to_json(name)  # raises an error if the values cannot be written again
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise FileFormatError(f"this is not the configuration of round {name!r} ({error}).") from error
@@ -113,9 +98,7 @@ class RoundConfig:
     ) -> RoundConfig:
         """Return a configuration from plain values. Names are sorted, so their order does not matter."""
         pairs = sorted((str(c), str(v)) for c, values in categories.items() for v in values)
-        schema = Schema(
-            str(target), tuple(sorted(map(str, numbers))), tuple(sorted(map(str, categories))), tuple(pairs)
-        )
+        schema = Schema.of(target, sorted(map(str, numbers)), sorted(map(str, categories)), pairs)
         if not -60 <= int(step) <= 60 or schema.n_features > 10_000:
             raise ValueError(
                 f"at most 10,000 features and a step exponent of -60 to 60 are allowed; got "
@@ -123,7 +106,6 @@ class RoundConfig:
             )
         if not all(isinstance(label, str | int) for label in labels):
             raise TypeError("labels must be strings or integers")
-        schema.check()
         return cls(tuple(sorted(set(map(str, sites)))), schema, tuple(labels), int(step))
 
 

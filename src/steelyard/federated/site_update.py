@@ -1,18 +1,58 @@
-"""Site update: the versioned statistics of a site and the schema of their columns."""
+"""Site update: the versioned statistics of a site, the schema of their columns, and their binary format.
+
+==========  =====  ===============================================================
+bytes       type   meaning
+==========  =====  ===============================================================
+0 to 3      bytes  ``\\x93SYB``
+4           u8     format version
+5 to 20     bytes  BLAKE2b digest of the remaining bytes
+21 to 24    u32    length of the header
+25 onward   bytes  the header: JSON in UTF-8, compressed with zlib
+then        bytes  for the quantizer and for each class: a length (u32) and numbers
+==========  =====  ===============================================================
+
+The memory for the sums of a message is limited to :data:`~steelyard.federated.packing.MAX_EXPANSION` times
+its length. The checksum detects accidental damage but does not authenticate the sender, so all contents are
+validated. Statistics that this format cannot represent, for example with labels that are not JSON types, are
+written as version 1, the format of release 0.2.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from steelyard.exceptions import FileFormatError
-from steelyard.federated import messages
+from steelyard.federated.packing import (
+    MAX_EXPANSION,
+    decimals,
+    pack_numbers,
+    pack_triangle,
+    unpack_columns,
+    unpack_triangle,
+)
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
+from steelyard.proximal.serialization import from_state, get_state, unknown_version, unpack_integers
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import ColumnBatch
+
+_MAGIC = b"\x93SYB"
+_VERSION = 2
+_START = struct.Struct("<4sB16s")
+_LENGTH = struct.Struct("<I")
+_OLD_FORMAT, _OLD_VERSION = "steelyard bulletin", 1  # name and version of the format of release 0.2
+_QUANTIZER_FIELDS = ("exponents", "origins", "rounds", "mixed")
+_MAX_EXPONENT = 1100  # limit of the absolute exponent of a quantization step; doubles need at most 1074
+_MAX_SUM_BYTES = 1024
+_SOURCE = "SiteUpdate.from_bytes"
 
 
 @dataclass(frozen=True)
@@ -41,13 +81,28 @@ class Schema:
         """Number of features."""
         return len(self.numeric) + len(self.categories)
 
-    def check(self) -> None:
-        """Raise ValueError if a name occurs twice or a category has no column."""
-        columns = [self.target, *self.numeric, *self.categorical]
-        if len({*columns}) < len(columns) or len({*self.categories}) < len(self.categories):
+    @classmethod
+    def of(
+        cls, target: Any, numeric: Iterable[Any], categorical: Iterable[Any], categories: Iterable[Any]
+    ) -> Schema:
+        """Return a schema from plain values; raise an error if they are invalid."""
+        numbers, texts = tuple(map(str, numeric)), tuple(map(str, categorical))
+        schema = cls(str(target), numbers, texts, tuple((str(c), str(v)) for c, v in categories))
+        columns = [schema.target, *numbers, *texts]
+        if len({*columns}) < len(columns) or len({*schema.categories}) < len(schema.categories):
             raise ValueError("a column or a category occurs twice")
-        if not {column for column, _ in self.categories} <= {*self.categorical}:
+        if not {column for column, _ in schema.categories} <= {*texts}:
             raise ValueError("a category does not belong to any column")
+        return schema
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the names as lists, the form in which messages contain them."""
+        return {
+            "target": self.target,
+            "numeric": list(self.numeric),
+            "categorical": list(self.categorical),
+            "categories": [list(pair) for pair in self.categories],
+        }
 
     def encoder(self) -> TableEncoder:
         """Return an encoder that maps columns to the features of this schema."""
@@ -100,6 +155,10 @@ class SiteUpdate:
         """Epoch and version, which give the order of the updates of a site."""
         return self.epoch, self.version
 
+    def statistics_in(self, schema: Schema) -> ClassStatistics:
+        """Return the statistics with the features in the order of another schema."""
+        return self.statistics.permute_features(self.schema.places_in(schema), schema.n_features)
+
     def to_bytes(self) -> bytes:
         """Return the update in a binary format with a checksum.
 
@@ -108,51 +167,157 @@ class SiteUpdate:
         head = {
             "site": self.site,
             "age": [self.epoch, self.version],
-            "target": self.schema.target,
-            "numeric": list(self.schema.numeric),
-            "categorical": list(self.schema.categorical),
-            "categories": [list(pair) for pair in self.schema.categories],
+            **self.schema.to_dict(),
             "held_back": dict(self.held_back),
         }
-        return messages.to_bytes(head, self.statistics)
+        statistics = self.statistics.copy().fold()  # adds buffered rows to the sums
+        packed = _packed(get_state(statistics))
+        if packed is None:
+            head = {"format": _OLD_FORMAT, "version": _OLD_VERSION, **head}
+            return encode({**head, "statistics": statistics.to_bytes()})
+        fields, parts = packed
+        text = json.dumps({**head, **fields}, ensure_ascii=False, separators=(",", ":")).encode()
+        pieces = [zlib.compress(text, 9), *parts]
+        body = b"".join(_LENGTH.pack(len(piece)) + piece for piece in pieces)
+        return _START.pack(_MAGIC, _VERSION, _digest(body)) + body
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SiteUpdate:
         """Return the update that ``data`` contains; raise FileFormatError for other or damaged data."""
-        source = "SiteUpdate.from_bytes"
+        data = bytes(data)
         try:
-            tree, statistics = messages.from_bytes(data)
+            tree, statistics = _read(data) if data[:4] == _MAGIC else _read_old(data)
             site_update = _from_tree(tree, statistics)
         except FileFormatError:
             raise
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise FileFormatError(f"the site update is damaged ({error}).", source=source) from error
+            raise FileFormatError(f"the site update is damaged ({error}).", source=_SOURCE) from error
         if statistics.n_features != site_update.schema.n_features:
             raise FileFormatError(
-                "the columns of the site update do not match its statistics.", source=source
+                "the columns of the site update do not match its statistics.", source=_SOURCE
             )
         return site_update
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()
+
+
+def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]] | None:
+    """Return header fields, packed quantizer and classes, or None if version 2 cannot represent them."""
+    quantizer, classes = state["grid"], state["classes"]
+    if quantizer is None or len(state["early"]["weights"]) or state["from_floats"]:
+        return None
+    if not all(float(origin).is_integer() for origin in quantizer["origins"]):
+        return None
+    for entry in classes:
+        is_plain = type(entry["label"]) in {str, int, bool} and entry["fold"] is None
+        if not is_plain or entry["sums"] is None or len(entry["rows"]):
+            return None
+    exponents = [int(exponent) for exponent in quantizer["exponents"]]
+    triangles = [unpack_integers(entry["sums"].tobytes(), int(entry["each"])) for entry in classes]
+    digits = decimals(triangles, exponents)
+    columns = (*map(quantizer.get, _QUANTIZER_FIELDS), digits)
+    packed_quantizer = b"".join(pack_numbers([int(n) for n in column]) for column in columns)
+    parts = [pack_triangle(numbers, exponents, digits) for numbers in triangles]
+    for entry, part in zip(classes, parts, strict=True):
+        if len(entry["sums"]) > MAX_EXPANSION * len(part):
+            return None
+    fields = {
+        "weight_exponent": int(state["weight_exponent"]),
+        "labels": [entry["label"] for entry in classes],
+        "each": [int(entry["each"]) for entry in classes],
+    }
+    return fields, [packed_quantizer, *parts]
+
+
+def _read(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
+    """Return header fields and statistics of a message; damaged data may raise any error."""
+    if len(data) < _START.size + _LENGTH.size:
+        raise FileFormatError("the site update is truncated.", source=_SOURCE)
+    _, version, digest = _START.unpack_from(data)
+    if version != _VERSION:
+        raise unknown_version("site update", version, _VERSION, _SOURCE)
+    body = data[_START.size :]
+    if _digest(body) != digest:
+        raise FileFormatError("the site update is damaged: its checksum does not match.", source=_SOURCE)
+    header, *parts = _pieces(body)
+    tree = _header(header)
+    return tree, _statistics(tree, parts)
+
+
+def _pieces(body: bytes) -> list[bytes]:
+    pieces, at = [], 0
+    while at < len(body):
+        (length,) = _LENGTH.unpack_from(body.ljust(at + _LENGTH.size, b"\xff"), at)
+        at += _LENGTH.size
+        if at + length > len(body):
+            raise ValueError("a part of the message is truncated")
+        pieces.append(body[at : at + length])
+        at += length
+    return pieces
+
+
+def _header(packed: bytes) -> dict[str, Any]:
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(packed, MAX_EXPANSION * len(packed) + 1024)
+    except zlib.error as error:
+        raise ValueError(f"the header cannot be decompressed: {error}") from error
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("the header is too long")
+    tree = json.loads(text)
+    if not isinstance(tree, dict):
+        raise TypeError("the header is not a JSON object")
+    return tree
+
+
+def _statistics(tree: Mapping[str, Any], parts: Sequence[bytes]) -> ClassStatistics:
+    n_features = len(tree["numeric"]) + len(tree["categories"])
+    packed_quantizer, *triangles = parts
+    *columns, digits = unpack_columns(packed_quantizer, len(_QUANTIZER_FIELDS) + 1, n_features)
+    exponents, quantizer = columns[0], dict(zip(_QUANTIZER_FIELDS, columns, strict=True))
+    if max(map(abs, exponents), default=0) > _MAX_EXPONENT:
+        raise ValueError("the exponent of a quantization step is out of range")
+    classes = []
+    for label, n_bytes, part in zip(tree["labels"], tree["each"], triangles, strict=True):
+        if type(label) not in {str, int, bool}:
+            raise TypeError("a label is not a string, an integer or a boolean")
+        if type(n_bytes) is not int or not 0 < n_bytes <= _MAX_SUM_BYTES:
+            raise ValueError(f"a sum has 1 to {_MAX_SUM_BYTES} bytes; got {n_bytes!r}")
+        sums = np.frombuffer(unpack_triangle(part, exponents, digits, n_bytes), np.uint8)
+        no_rows = {"rows": np.empty(0), "weights": np.empty(0, np.int64)}
+        classes.append({"label": label, "fold": None, "sums": sums, "each": n_bytes, **no_rows})
+    early = {"rows": np.empty(0), "weights": np.empty(0, np.int64), "classes": [], "sparse": False}
+    state = {
+        "n_features": n_features,
+        "grid": quantizer,
+        "weight_exponent": tree["weight_exponent"],
+        "from_floats": False,
+        "early": early,
+        "classes": classes,
+    }
+    return from_state(state, ClassStatistics)
+
+
+def _read_old(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
+    tree: Any = decode(data)
+    if not isinstance(tree, Mapping) or tree.get("format") != _OLD_FORMAT:
+        raise FileFormatError("these bytes do not contain a site update.", source=_SOURCE)
+    if tree.get("version") != _OLD_VERSION:
+        raise unknown_version("site update", tree.get("version"), _VERSION, _SOURCE)
+    if not isinstance(tree.get("statistics"), bytes):
+        raise FileFormatError("the site update is damaged (it has no statistics).", source=_SOURCE)
+    return dict(tree), ClassStatistics.from_bytes(tree["statistics"])
 
 
 def _from_tree(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpdate:
     epoch, version = tree["age"]
     if type(epoch) is not int or type(version) is not int or min(epoch, version) < 0:
         raise ValueError("the age of a site update must be two integers: epoch and version")
-    schema = Schema(
-        str(tree["target"]),
-        tuple(map(str, tree["numeric"])),
-        tuple(map(str, tree["categorical"])),
-        tuple((str(column), str(value)) for column, value in tree["categories"]),
-    )
-    schema.check()
+    schema = Schema.of(*(tree[name] for name in ("target", "numeric", "categorical", "categories")))
     held_back = {str(label): str(reason) for label, reason in tree["held_back"].items()}
     site_update = SiteUpdate(str(tree["site"]), epoch, version, schema, statistics, held_back)
-    for text in (
-        site_update.site,
-        schema.target,
-        *schema.numeric,
-        *map("".join, schema.categories),
-        *held_back,
-    ):
-        text.encode()  # raises an error for a lone surrogate, which could not be written again
+    names = site_update.site, schema.target, *schema.numeric, *map("".join, schema.categories), *held_back
+    "".join(names).encode()  # raises an error for a lone surrogate, which could not be written again
     return site_update

@@ -2,8 +2,8 @@
 
 ``save`` writes a JSON header and raw arrays atomically. ``load`` creates objects of registered classes only
 and raises :class:`~steelyard.exceptions.FileFormatError` for every damaged, foreign or newer file. The
-modules, from the lowest layer to the highest: ``arrays`` (raw arrays), ``envelope`` (magic bytes, checksum,
-header), ``tree`` (plain values), ``randomness`` (random generators), ``objects`` (models), ``files`` (paths).
+modules, from the lowest layer to the highest: ``envelope`` (checksum, header, arrays), ``tree`` (plain
+values), ``objects`` (models and random generators), ``files`` (paths).
 """
 
 from steelyard._deprecation import former_names

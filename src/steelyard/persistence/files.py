@@ -196,7 +196,10 @@ def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
 
 def _write_temporary(temporary: str, target: str, parts: Iterable[bytes | memoryview]) -> None:
     """Write and sync a temporary file with the permissions of the file that will be replaced."""
-    mode = _mode_of(target)
+    try:
+        mode = stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116
+    except FileNotFoundError:
+        mode = None
     # The tempfile module creates private files, but a new file must have the permissions given by the umask.
     # A file that replaces another one never has wider permissions, not even temporarily.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -207,13 +210,6 @@ def _write_temporary(temporary: str, target: str, parts: Iterable[bytes | memory
         file.writelines(parts)
         file.flush()
         os.fsync(descriptor)
-
-
-def _mode_of(target: str) -> int | None:
-    try:
-        return stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116
-    except FileNotFoundError:
-        return None
 
 
 def _remove_abandoned(folder: str) -> None:

@@ -6,11 +6,11 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
+
 from steelyard._concurrency import optional_lock
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
-from steelyard.persistence import randomness
-from steelyard.persistence.envelope import FORMAT, unpack
-from steelyard.persistence.quoting import quote, reason
+from steelyard.persistence.envelope import FORMAT, quote, reason, unpack
 from steelyard.persistence.tree import Node, encode_parts, read_tree
 
 if TYPE_CHECKING:
@@ -42,6 +42,20 @@ _REGISTERING_MODULES = (
     "alignment", "distributed.files", "enclosing", "ensemble", "features", "kernels", "keyed", "online",
     "proximal", "sql", "svm", "tables", "windowing",
 )  # fmt: skip
+
+_GENERATORS = {kind.__name__: kind for kind in (np.random.Generator, np.random.RandomState)}
+_BIT_GENERATORS = {
+    kind.__name__: kind
+    for kind in (
+        np.random.PCG64,
+        np.random.PCG64DXSM,
+        np.random.MT19937,
+        np.random.Philox,
+        np.random.SFC64,
+    )
+}
+# Largest valid values of fields that NumPy does not check; larger values would cause out-of-bounds reads.
+_UPPER_BOUNDS = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
 
 _OBJECT = "object"
 _PARTS = {"class", "parameters", "state"}
@@ -182,9 +196,9 @@ def _convert(value: object, where: str) -> Node:
         with optional_lock(model):
             parameters, state = dict(model.get_params(deep=False)), dict(model._get_state())
         return Node(_OBJECT, {"class": name, "parameters": parameters, "state": state})
-    if type(value) in randomness.KINDS.values():
+    if type(value) in _GENERATORS.values():
         try:
-            return Node(type(value).__name__, randomness.state_of(value))  # type: ignore[arg-type]  # narrowed above
+            return Node(type(value).__name__, _generator_state(value))  # type: ignore[arg-type]  # narrowed above
         except TypeError as error:
             raise DataTypeError(f"{where} cannot be saved: {error}.", source="save") from error
     if callable(value):
@@ -202,12 +216,12 @@ def _convert(value: object, where: str) -> Node:
 
 def _build(writer: str, node: Node) -> Any:
     """Return the object of a node, whose class must be registered. ``writer`` is a version of the library."""
-    if node.kind != _OBJECT and node.kind not in randomness.KINDS:
+    if node.kind != _OBJECT and node.kind not in _GENERATORS:
         raise FileFormatError(f"{quote(node.kind)} is not a kind of object that this library supports.")
     try:
         if node.kind == _OBJECT:
             return _model(node.content, writer)
-        return randomness.restored(node.kind, node.content)
+        return _restored_generator(node.kind, node.content)
     except FileFormatError:
         raise
     except Exception as error:  # any error of a constructor means that the file is invalid
@@ -257,3 +271,54 @@ def _parts(content: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]
     if not all(type(key) is str for key in parameters):
         raise FileFormatError("A model has a parameter whose name is not text.")
     return name, parameters, state
+
+
+# -- random generators -------------------------------------------------------------------------------
+#
+# The position in the sequence of numbers is saved. The seed sequence is not, so Generator.spawn returns
+# different generators after loading.
+
+
+def _generator_state(random: np.random.Generator | np.random.RandomState) -> dict[str, Any]:
+    """Return the state of a generator; raise TypeError for a bit generator that is not part of NumPy."""
+    if isinstance(random, np.random.Generator):
+        state: Any = random.bit_generator.state
+        kind = type(random.bit_generator)
+    else:
+        state = random.get_state(legacy=False)
+        kind = type(random._bit_generator)
+    if kind not in _BIT_GENERATORS.values():
+        raise TypeError(f"the bit generator {kind.__name__} is not one of {', '.join(_BIT_GENERATORS)}")
+    return dict(state)
+
+
+def _restored_generator(kind: str, state: dict[str, Any]) -> np.random.Generator | np.random.RandomState:
+    """Return a random generator of the given class with the given state."""
+    random = _GENERATORS[kind](_BIT_GENERATORS[state["bit_generator"]](0))
+    if _form(state) != _form(_generator_state(random)):
+        raise ValueError("a random generator's state has wrong names, types or shapes")
+    for name, value in {**state, **state["state"]}.items():
+        if name in _UPPER_BOUNDS and not 0 <= value <= _UPPER_BOUNDS[name]:
+            raise ValueError(f"a random generator's {name} is out of range")
+    if isinstance(random, np.random.Generator):
+        random.bit_generator.state = state
+    else:
+        random.set_state(state)
+    _check_unchanged(state, _generator_state(random))
+    return random
+
+
+def _form(state: Any) -> Any:
+    """Return the names, types and shapes of a state."""
+    if isinstance(state, dict):
+        return {name: _form(value) for name, value in state.items()}
+    return (type(state), state.dtype, state.shape) if isinstance(state, np.ndarray) else type(state)
+
+
+def _check_unchanged(state: Any, actual: Any) -> None:
+    """Raise ValueError if NumPy has changed a number of the state, because it truncates large numbers."""
+    if isinstance(state, dict):
+        for name in state:
+            _check_unchanged(state[name], actual[name])
+    elif not np.array_equal(state, actual):
+        raise ValueError("a random generator's state has a number out of range")

@@ -10,16 +10,23 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError
-from steelyard.persistence.arrays import AnyArray, ArrayWriter, check_shape, parse_dtype
-from steelyard.persistence.envelope import Envelope, pack, unpack
-from steelyard.persistence.quoting import quote
+from steelyard.persistence.envelope import (
+    AnyArray,
+    ArrayWriter,
+    Envelope,
+    check_shape,
+    pack,
+    parse_dtype,
+    quote,
+    unpack,
+)
 
 MAX_DEPTH = 64
 _SCALARS = (type(None), bool, int, float, str, bytes, np.generic)
@@ -90,39 +97,22 @@ class _Writer:
                 source="save",
             )
         self.depth += 1
-        result = self._write_one(value)
-        self.depth -= 1
-        return result
-
-    def _write_one(self, value: object) -> Any:
         # Only exact types are encoded, because the class of a subclass instance would be lost.
         if method := self._methods.get(type(value)):
-            return method(self, value)
-        if isinstance(value, np.generic):
-            return self._numpy_scalar(value)
-        node = self.convert(value, self.where)
-        return {"node": [node.kind, self.write(node.content)]}
-
-    def _plain(self, value: object) -> Any:
-        return value
-
-    def _int(self, value: int) -> Any:
-        return value if -(2**63) <= value < 2**63 else {"int": f"{value:x}"}
-
-    def _float(self, value: float) -> Any:
-        return value if math.isfinite(value) else {"float": _FLOAT.pack(value).hex()}
-
-    def _str(self, value: str) -> Any:
-        return value if _is_unicode(value) else {"str": value.encode("utf-8", "surrogatepass").hex()}
+            result = method(self, value)
+        elif isinstance(value, np.generic):
+            result = self._numpy_scalar(value)
+        else:
+            node = self.convert(value, self.where)
+            result = {"node": [node.kind, self.write(node.content)]}
+        self.depth -= 1
+        return result
 
     def _bytes(self, value: bytes) -> Any:
         return {"bytes": self.arrays.add(np.frombuffer(value, np.uint8), self.where)}
 
-    def _list(self, value: list[object]) -> Any:
+    def _list(self, value: Iterable[object]) -> list[Any]:
         return [self.write(item) for item in value]
-
-    def _tuple(self, value: tuple[object, ...]) -> Any:
-        return {"tuple": [self.write(item) for item in value]}
 
     def _dict(self, value: dict[object, object]) -> Any:
         if all(type(key) is str and _is_unicode(key) for key in value):
@@ -158,7 +148,7 @@ class _Writer:
     def _numpy_scalar(self, value: np.generic) -> Any:
         # NumPy strings would lose trailing NUL characters as array elements.
         if isinstance(value, np.str_):
-            return {"scalar": ["str", str(value).encode("utf-8", "surrogatepass").hex()]}
+            return {"scalar": ["str", _text_to_hex(value)]}
         if isinstance(value, np.bytes_):
             return {"scalar": ["bytes", bytes(value).hex()]}
         try:
@@ -170,14 +160,14 @@ class _Writer:
         return {"scalar": [value.dtype.str, np.asarray(value).tobytes().hex()]}
 
     _methods: ClassVar[dict[type, Callable[[_Writer, Any], Any]]] = {
-        type(None): _plain,
-        bool: _plain,
-        int: _int,
-        float: _float,
-        str: _str,
+        type(None): lambda _, value: value,
+        bool: lambda _, value: value,
+        int: lambda _, value: value if -(2**63) <= value < 2**63 else {"int": f"{value:x}"},
+        float: lambda _, value: value if math.isfinite(value) else {"float": _FLOAT.pack(value).hex()},
+        str: lambda _, value: value if _is_unicode(value) else {"str": _text_to_hex(value)},
         bytes: _bytes,
         list: _list,
-        tuple: _tuple,
+        tuple: lambda self, value: {"tuple": self._list(value)},
         dict: _dict,
         np.ndarray: _array,
         np.memmap: _array,
@@ -195,21 +185,18 @@ class _Reader:
         if self.depth > MAX_DEPTH:
             raise FileFormatError(f"The content is nested deeper than {MAX_DEPTH} levels.")
         self.depth += 1
-        result = self._read_one(value)
+        result = value  # all JSON values except lists and dictionaries are plain
+        if type(value) is list:
+            result = self._list(value)
+        elif type(value) is dict:
+            if len(value) != 1:
+                raise FileFormatError(f"A value must have one tag; got {quote(list(value))}.")
+            [(tag, content)] = value.items()
+            if tag not in self._methods:
+                raise FileFormatError(f"{quote(tag)} is not a kind of value that this library supports.")
+            result = self._methods[tag](self, content)
         self.depth -= 1
         return result
-
-    def _read_one(self, value: Any) -> Any:
-        if type(value) is list:
-            return self._list(value)
-        if type(value) is not dict:
-            return value  # all other JSON values are plain
-        if len(value) != 1:
-            raise FileFormatError(f"A value must have one tag; got {quote(list(value))}.")
-        [(tag, content)] = value.items()
-        if tag not in self._methods:
-            raise FileFormatError(f"{quote(tag)} is not a kind of value that this library supports.")
-        return self._methods[tag](self, content)
 
     def finish(self) -> None:
         if self.n_used != len(self.arrays):
@@ -217,18 +204,12 @@ class _Reader:
                 f"The file has {len(self.arrays)} arrays, but its content uses {self.n_used}."
             )
 
-    def _int(self, content: Any) -> int:
-        return int(_check_text(content, _HEX_INT), 16)
-
     def _float(self, content: Any) -> float:
         raw = _from_hex(content)
         if len(raw) != _FLOAT.size:
             raise FileFormatError(f"{quote(content)} is not a float of 64 bits.")
         value: float = _FLOAT.unpack(raw)[0]
         return value
-
-    def _str(self, content: Any) -> str:
-        return _text_from_hex(content)
 
     def _bytes(self, content: Any) -> bytes:
         array = self._array(content)
@@ -238,9 +219,6 @@ class _Reader:
 
     def _list(self, content: Any) -> list[Any]:
         return [self.read(item) for item in _check_list(content)]
-
-    def _tuple(self, content: Any) -> tuple[Any, ...]:
-        return tuple(self._list(content))
 
     def _dict(self, content: Any) -> dict[Any, Any]:
         if type(content) is not dict:
@@ -298,11 +276,11 @@ class _Reader:
         return self.build(Node(kind, parts))
 
     _methods: ClassVar[dict[str, Callable[[_Reader, Any], Any]]] = {
-        "int": _int,
+        "int": lambda _, content: int(_check_text(content, _HEX_INT), 16),
         "float": _float,
-        "str": _str,
+        "str": lambda _, content: _text_from_hex(content),
         "bytes": _bytes,
-        "tuple": _tuple,
+        "tuple": lambda self, content: tuple(self._list(content)),
         "dict": _dict,
         "pairs": _pairs,
         "array": _array,
@@ -357,6 +335,10 @@ def _check_text(value: Any, pattern: re.Pattern[str]) -> str:
 
 def _from_hex(value: Any) -> bytes:
     return bytes.fromhex(_check_text(value, _HEX))
+
+
+def _text_to_hex(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").hex()
 
 
 def _text_from_hex(value: Any) -> str:

@@ -8,8 +8,8 @@ combination of column values, from which the model of any slice is computed.
 
 from steelyard._deprecation import former_names
 from steelyard.sql.cube import StatisticsCube
-from steelyard.sql.expression import expression
 from steelyard.sql.learning import fit, forget, partial_fit, queries, source
+from steelyard.sql.scoring import expression
 from steelyard.sql.slices import SliceSummary
 
 __all__ = [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,14 +18,15 @@ from steelyard._labels import restored_labels
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.base import Batch
-from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
+from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, ParameterError
 from steelyard.params import Integer
-from steelyard.persistence import storable
+from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.row_ledger import fold_numbers
-from steelyard.sql import engines
-from steelyard.sql.cells import (
+from steelyard.sql.pushdown import PushdownNotSupported, execute, plan_pushdown
+from steelyard.sql.slices import (
     MAX_SECONDS,
+    SliceSummary,
     batched,
     bucket_codes,
     cell_codes,
@@ -32,8 +34,10 @@ from steelyard.sql.cells import (
     key_of,
     missing_last,
     seconds,
+    select_shrinkage,
+    shrink,
+    summarize_slices,
 )
-from steelyard.sql.slices import SliceSummary, select_shrinkage, shrink, summarize_slices
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.column_checks import LabelReader
@@ -47,6 +51,8 @@ _MAX_FOLDS = 100
 _MAX_BUFFER_BYTES = 1 << 26  # memory limit of rows that are buffered before they are added
 _MIN_BYTES_TO_COMPACT = 1 << 25  # smaller cubes are not compacted
 _CELL_OVERHEAD_BYTES = 400  # memory per cell and class in addition to its sums
+# Number of first rows of a data frame of Dask or Spark that determine the columns and the quantizer.
+_N_CALIBRATION_ROWS = 1000
 _SOURCE = "StatisticsCube"
 
 
@@ -148,12 +154,12 @@ class StatisticsCube:
         self._copy_state()
         engine = type(source).__module__.partition(".")[0]
         if engine in ("dask", "dask_expr", "pyspark"):
-            engines.add_partitions(self, source, engine, features, drop)
+            _add_partitions(self, source, engine, features, drop)
             return self
         if is_address(source):
             source = open_database(source)
         if isinstance(source, DatabaseSource) and how == "pushed":
-            engines.add_sums(self, source, features, drop)
+            _add_sums(self, source, features, drop)
             return self
         for batch in batched(self._read(source, features, drop), self._min_batch_rows):
             X, labels, codes = self._encode(batch, learn=True)
@@ -397,7 +403,12 @@ class StatisticsCube:
         own = self._chosen(since, until, where)
         statistics = self._regrouped(own)
         if borrow == "auto":
-            borrow = self._select_shrinkage(own, estimator)
+            if not self.folds:
+                raise ParameterError(
+                    'borrow="auto" needs folds.', source=_SOURCE, hint="create the cube with folds=5"
+                )
+            cells = {label: (key[-2], key[-1]) for label, key in self._keys().items()}
+            borrow = select_shrinkage(self._regrouped, cells, own, self.folds, _parameters(estimator))
         if not isinstance(borrow, int | float) or not borrow >= 0.0:
             raise ParameterError(
                 f'borrow must be a number of rows or "auto"; got {borrow!r}.', source=_SOURCE
@@ -405,14 +416,6 @@ class StatisticsCube:
         if borrow > 0.0:
             statistics.merge(shrink(self.statistics(), float(borrow)))
         return self._table_model(statistics, estimator)
-
-    def _select_shrinkage(self, own: Mapping[Any, Any], estimator: ProximalSVC | None) -> float:
-        if not self.folds:
-            raise ParameterError(
-                'borrow="auto" needs folds.', source=_SOURCE, hint="create the cube with folds=5"
-            )
-        cells = {label: (key[-2], key[-1]) for label, key in self._keys().items()}
-        return select_shrinkage(self._regrouped, cells, own, self.folds, _parameters(estimator))
 
     @renamed_parameters(learner="estimator")
     @snapshot_read
@@ -501,3 +504,84 @@ class StatisticsCube:
 
 def _parameters(estimator: ProximalSVC | None) -> dict[str, Any]:
     return {} if estimator is None else estimator.get_params(deep=False)
+
+
+# -- rows of other engines: partitions of Dask and Spark, and GROUP BY in a database ------------------
+
+
+def _add_partitions(
+    cube: StatisticsCube, frame: Any, engine: str, features: Sequence[str] | None, drop: Sequence[str]
+) -> None:
+    """Add the rows of a Dask or Spark data frame to a cube.
+
+    The first rows determine the columns and the quantizer. Each worker fills a cube of its partition, and the
+    cubes are merged.
+    """
+    if not hasattr(frame, "mapInPandas" if engine == "pyspark" else "to_delayed"):
+        raise DataTypeError(f"expected a data frame; got {type(frame).__name__}.", source=_SOURCE)
+    start = cube.empty()
+    if not cube.n_rows:
+        first = (
+            frame.limit(_N_CALIBRATION_ROWS).toPandas()
+            if engine == "pyspark"
+            else frame.head(_N_CALIBRATION_ROWS, npartitions=-1)
+        )
+        first.attrs.clear()  # Spark stores its query plan in attrs, which cannot be converted to Arrow
+        start = start.add(first, features=features, drop=drop).empty()
+        cube._statistics = None  # the cube starts without the calibration rows
+        cube._merge(start)
+    for message in (_spark if engine == "pyspark" else _dask)(frame, to_bytes(start)):
+        cube._merge(from_bytes(message))
+
+
+def _filled(message: bytes, part: Any) -> bytes:
+    """Return the cube of one partition, filled from an empty one. This function runs in a worker."""
+    return to_bytes(from_bytes(message).add(part) if len(part) else from_bytes(message))
+
+
+def _dask(frame: Any, message: bytes) -> Iterable[bytes]:
+    import dask
+
+    return dask.compute(*(dask.delayed(_filled)(message, part) for part in frame.to_delayed()))
+
+
+def _spark(frame: Any, message: bytes) -> Iterable[bytes]:
+    def fill(batches: Iterator[Any]) -> Iterator[Any]:
+        import pandas as pd
+
+        cube = from_bytes(message)
+        for batch in batches:
+            if len(batch):
+                cube.add(batch)
+        yield pd.DataFrame({"cube": [to_bytes(cube)]})
+
+    rows = frame.mapInPandas(fill, "cube binary").toLocalIterator()
+    return (bytes(row["cube"]) for row in rows)
+
+
+def _add_sums(
+    cube: StatisticsCube, source: DatabaseSource, features: Sequence[str] | None, drop: Sequence[str]
+) -> None:
+    """Add rows to a cube by push-down: the database computes the sums of every cell."""
+    if cube.time is not None or cube.folds:
+        source.close()
+        raise PushdownNotSupported(
+            "time buckets and folds cannot be computed by push-down.",
+            source=_SOURCE,
+            hint='use how="auto", which reads the rows',
+        )
+    encoder = cube._encoder
+    columns = Columns.of(cube.target, features=features, drop=(*cube.by, *drop))
+    if encoder.is_fitted:
+        columns = encoder.roles(cube.target)
+    quantizer = None if cube._statistics is None else cube._statistics.quantizer
+    try:
+        with source.connection.reading():
+            plan = plan_pushdown(source, columns, encoder, quantizer=quantizer, cells=tuple(cube.by))
+            statistics = execute(plan, name_of=lambda cells, label: json.dumps([*cells, 0, label]))
+    finally:
+        source.close()
+    cube._check_memory(map(str, statistics.classes), statistics.n_features)
+    if cube._statistics is not None:
+        statistics = cube._statistics.grow(statistics.n_features).merge(statistics)
+    cube._encoder, cube._statistics = plan.encoder, statistics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,6 @@ from sklearn.base import clone
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.sql.arithmetic import arithmetic_of
 from steelyard.sql.pushdown import (
     PushdownNotSupported,
     PushdownPlan,
@@ -23,6 +21,7 @@ from steelyard.sql.pushdown import (
     plan_pushdown,
     unsupported_reason,
 )
+from steelyard.sql.queries import arithmetic_of, translated, with_rows
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import learn_chunk, rows_for_model
 from steelyard.tables import TableEncoder, TableModel
@@ -179,13 +178,7 @@ def forget(
     """
     rows = source(connection, table_or_query, where, parameters)
     columns = _checked(model).encoder.roles(model.target)
-    try:
-        if _streaming_reason(model, rows, columns, weight, how) is None:
-            with suppress(PushdownNotSupported):
-                return _forget_pushdown(model, rows, columns, weight)
-        return _forget_streamed(model, rows, weight)
-    finally:
-        rows.close()
+    return learn(model, rows, columns, weight=weight, how=how, forget=True)
 
 
 def queries(
@@ -241,7 +234,8 @@ def queries_of(
             raise PushdownNotSupported(f"push-down is not possible: {reason}.", source=_SOURCE)
         with rows.connection.reading():
             plan = plan_pushdown(rows, columns, encoder, weight=weight, dialect=dialect)
-        return [query.text for query in plan.queries()]
+        name = plan.writer.arithmetic.dialect
+        return [with_rows(rows.given(name), translated(query.text, name)) for query in plan.queries]
     finally:
         rows.close()
 
@@ -281,75 +275,79 @@ def source(
 
 
 def learn(
-    model: TableModel, rows: DatabaseSource, columns: Columns, *, weight: str | None = None, how: str = "auto"
+    model: TableModel,
+    rows: DatabaseSource,
+    columns: Columns,
+    *,
+    weight: str | None = None,
+    how: str = "auto",
+    forget: bool = False,
 ) -> TableModel:
-    """Learn the rows of a source by push-down or streaming, and close it. A failing call learns no row."""
+    """Learn or forget the rows of a source, by push-down or streaming, and close it.
+
+    A failing call does not change the model.
+    """
+    push, stream = (_forget_pushdown, _forget_streamed) if forget else (_learn_pushdown, _learn_streamed)
+    is_pushed = False
     try:
-        if _streaming_reason(model, rows, columns, weight, how) is None:
+        if _can_push(model, rows, columns, weight, how):
             try:
-                return _learn_pushdown(model, rows, columns, weight)
+                push(model, rows, columns, weight)
+                is_pushed = True
             except PushdownNotSupported as error:
-                if how == "pushed" and not isinstance(error, TooFewRows):
+                if how == "pushed" and not (forget or isinstance(error, TooFewRows)):
                     raise
-        return _learn_streamed(model, rows, columns, weight)
+        if not is_pushed:
+            stream(model, rows, columns, weight)
     finally:
         rows.close()
+    model.history[-1]["how"] = "pushed" if is_pushed else "streamed"
+    return model
 
 
-def _streaming_reason(
+def _can_push(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, how: str
-) -> str | None:
-    """Return the reason why rows are streamed, or None for push-down."""
+) -> bool:
+    """Return whether the database shall compute the sums; raise an error if it must but cannot."""
     if how not in HOW:
         raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", source=_SOURCE)
     if weight is not None and weight not in rows.names:
         Columns(weight).chosen(rows.names, rows.place.source)  # raises an error that lists all columns
     if how == "streamed":
-        return "requested"
+        return False
     learner = model.estimator
     reason = unsupported_reason(learner, rows.connection.engine, model.encoder.missing)
-    if reason is None and _is_fitted(learner) and not learner.statistics_.is_frozen:
+    if reason is None and hasattr(learner, "n_features_in_") and not learner.statistics_.is_frozen:
         reason = "the model has learned fewer than 256 rows and has no quantizer yet"
-    if how == "pushed":
-        if reason is not None:
-            raise PushdownNotSupported(
-                f"push-down is not possible: {reason}.",
-                source=_SOURCE,
-                hint='use how="auto", which reads the rows',
-            )
-        return None
-    if reason is not None:
-        return reason
+    if how == "pushed" and reason is not None:
+        raise PushdownNotSupported(
+            f"push-down is not possible: {reason}.",
+            source=_SOURCE,
+            hint='use how="auto", which reads the rows',
+        )
+    if how == "pushed" or reason is not None:
+        return reason is None
     names = columns.chosen(rows.names, rows.place.source, rows.index_names)
-    texts = [name for name in names if rows.declared[name] == "text" or name in columns.categorical]
-    doubles = [name for name in names if rows.declared[name] in ("double", "decimal", "unknown")]
+    n_texts = sum(rows.declared[name] == "text" or name in columns.categorical for name in names)
+    n_doubles = sum(rows.declared[name] in ("double", "decimal", "unknown") for name in names)
     max_doubles, max_numeric = _MAX_PUSHDOWN_COLUMNS.get(str(rows.connection.engine), (0, 0))
-    if (
-        len(doubles) > max_doubles
-        or len(names) - len(texts) > max_numeric
-        or len(texts) > _MAX_PUSHDOWN_CATEGORICAL
-    ):
-        return "streaming is faster"
-    return None
+    is_narrow = n_doubles <= max_doubles and len(names) - n_texts <= max_numeric
+    return is_narrow and n_texts <= _MAX_PUSHDOWN_CATEGORICAL
 
 
-def _learn_pushdown(
-    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
-) -> TableModel:
+def _learn_pushdown(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> None:
     learner = deepcopy(model.estimator)
-    is_fitted = _is_fitted(learner)
+    is_fitted = hasattr(learner, "n_features_in_")
     quantizer = learner.quantizer_ if is_fitted else learner.quantizer
     plan, statistics = _sums(model, rows, columns, weight, quantizer)
     if is_fitted and statistics.n_features > learner.n_features_in_:
         learner.grow(statistics.n_features)
     learner.merge(statistics)
     model.estimator, model.encoder = learner, plan.encoder
-    return _record_how(model.note("learned", rows.place.source, plan.n_rows), "pushed")
+    model.note("learned", rows.place.source, plan.n_rows)
 
 
-def _forget_pushdown(
-    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
-) -> TableModel:
+def _forget_pushdown(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> None:
     plan, statistics = _sums(model, rows, columns, weight, model.estimator.quantizer_)
     new = [name for name in plan.encoder.feature_names if name not in set(model.feature_names)]
     if new:
@@ -358,7 +356,7 @@ def _forget_pushdown(
             source=f"{_SOURCE}.forget",
         )
     model.estimator.subtract(statistics.grow(model.estimator.n_features_in_))
-    return _record_how(model.note("forgot", rows.place.source, plan.n_rows), "pushed")
+    model.note("forgot", rows.place.source, plan.n_rows)
 
 
 def _sums(
@@ -370,9 +368,7 @@ def _sums(
         return plan, execute(plan)
 
 
-def _learn_streamed(
-    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
-) -> TableModel:
+def _learn_streamed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> None:
     copy = deepcopy(model)  # the model must not change if a query fails
     options: dict[str, Any] = {}
     if not copy.encoder.is_fitted:
@@ -387,20 +383,19 @@ def _learn_streamed(
             n_rows += len(chunk)
         copy.note("learned", stream.name, n_rows)
     model.estimator, model.encoder, model.history_ = copy.estimator, copy.encoder, copy.history
-    return _record_how(model, "streamed")
 
 
-def _forget_streamed(model: TableModel, rows: DatabaseSource, weight: str | None) -> TableModel:
+def _forget_streamed(model: TableModel, rows: DatabaseSource, _: Columns, weight: str | None) -> None:
     if weight is None:
         model.forget(rows)
-        return _record_how(model, "streamed")
+        return
     stream = model.open(rows, labelled=True).keep([weight])
     stream.learning = False
     chunks = list(stream)
     X = np.concatenate([rows_for_model(model.estimator, chunk) for chunk in chunks])
     y = np.concatenate([chunk.y for chunk in chunks])
     model.estimator.forget(X, y, np.concatenate([_weights(chunk, weight) for chunk in chunks]))
-    return _record_how(model.note("forgot", stream.name, len(y)), "streamed")
+    model.note("forgot", stream.name, len(y))
 
 
 def _weights(chunk: Chunk, name: str) -> FloatArray:
@@ -410,15 +405,6 @@ def _weights(chunk: Chunk, name: str) -> FloatArray:
         raise DataError(
             f"the column of weights, {name!r}, must have a number in every row.", source=_SOURCE
         ) from None
-
-
-def _record_how(model: TableModel, how: str) -> TableModel:
-    model.history[-1]["how"] = how
-    return model
-
-
-def _is_fitted(learner: Any) -> bool:
-    return hasattr(learner, "n_features_in_")
 
 
 def _columns(

@@ -9,9 +9,10 @@ bit-identical to those of an estimator that has read the rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,7 @@ from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.quantizer import LARGEST_VALUE, WEIGHT_FRACTION_BITS
 from steelyard.proximal.serialization import triangle_size
-from steelyard.sql.arithmetic import ARITHMETICS
-from steelyard.sql.queries import BoundKey, Number, Sums, Writer
+from steelyard.sql.queries import ARITHMETICS, Arithmetic, BoundKey, Number, Sums, Writer, with_rows
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder
 from steelyard.tables.column_checks import LabelReader
@@ -32,6 +32,7 @@ from steelyard.tables.databases import FIRST_ROWS, DatabaseSource, number_of, te
 
 # Row number passed to LabelReader. For the first rows of a stream LabelReader also checks that labels repeat.
 _LABEL_ROW = 1 << 20
+_MAX_CLASSES = 500
 _MAX_WEIGHT = 2.0**40
 _MAX_STEPS = 2**53  # doubles represent integers below this exactly
 # Maximum number of bits of the row count and the weights together.
@@ -67,21 +68,14 @@ def unsupported_reason(estimator: Any, engine: str | None, missing: str) -> str 
 
 @dataclass(frozen=True)
 class PushdownPlan:
-    """Push-down plan: everything that is needed to write the queries."""
+    """Push-down plan: the queries, and what is needed to read their results."""
 
     source: DatabaseSource  # the rows
     writer: Writer
     encoder: TableEncoder  # encoder of the columns, with all categories of the rows of ``source``
     quantizer: Quantizer
-    numbers: tuple[Number, ...]  # numeric columns
     n_rows: int
-    # Number of bits of the largest weight, in units of the step to which weights are rounded.
-    weight_bits: int
-    fractions: bool  # whether some weight is not an integer
-
-    def queries(self) -> list[Sums]:
-        """Return the SELECT statements that compute the statistics."""
-        return self.writer.sums(self.numbers, self.encoder.categorical_, self.n_rows, self.weight_bits)
+    queries: list[Sums]  # SELECT statements that compute the statistics
 
 
 def plan_pushdown(
@@ -91,7 +85,6 @@ def plan_pushdown(
     *,
     weight: str | None = None,
     quantizer: Quantizer | None = None,
-    max_classes: int = 500,
     dialect: str | None = None,
     cells: tuple[str, ...] = (),
 ) -> PushdownPlan:
@@ -104,7 +97,7 @@ def plan_pushdown(
     names = columns.chosen(source.names, source.place.source, source.index_names)
     encoder, first = _encode_first_rows(source, columns, names, encoder)
     assert columns.target is not None
-    writer = Writer(ARITHMETICS[str(source.connection.engine)], source.query, columns.target, weight)
+    writer = Writer(ARITHMETICS[str(source.connection.engine)], columns.target, weight)
     statistics = ClassStatistics(max(len(encoder.feature_names), 1), quantizer=quantizer)
     if quantizer is None:
         if len(first) < FIRST_ROWS:
@@ -112,7 +105,7 @@ def plan_pushdown(
                 f"there are only {len(first)} rows, so they are streamed.", source=source.place.source
             )
         statistics.add(first, np.zeros(len(first), dtype=int))
-    numbers, bounds = _refine(source, writer, encoder, statistics, max_classes)
+    numbers, bounds = _refine(source, writer, encoder, statistics)
     _learn_categories(source, writer, encoder)
     found = statistics.grow(max(len(encoder.feature_names), 1)).quantizer
     if found.exponents[len(numbers) :].any() or found.origins[len(numbers) :].any():
@@ -122,41 +115,34 @@ def plan_pushdown(
     numbers = [replace(number, bits=bounds.bits(number)) for number in numbers]
     fractions = weight is not None and bool(bounds["off", weight])
     arithmetic = ARITHMETICS[dialect or str(source.connection.engine)]
-    writer = Writer(arithmetic, source.given(arithmetic.dialect), columns.target, weight)
-    writer.weight_exponent = -WEIGHT_FRACTION_BITS if fractions else 0
-    writer.cells = cells
-    plan = PushdownPlan(
-        source,
-        writer,
-        encoder,
-        found,
-        tuple(numbers),
-        bounds.n_rows,
-        0 if weight is None else bounds.weight_bits(weight, fractions=fractions),
-        fractions,
-    )
-    _check_size(plan)
-    return plan
+    writer = Writer(arithmetic, columns.target, weight, cells, -WEIGHT_FRACTION_BITS if fractions else 0)
+    # Number of bits of the largest weight, in units of the step to which weights are rounded.
+    weight_bits = 0 if weight is None else bounds.weight_bits(weight, fractions=fractions)
+    _check_size(writer.arithmetic, numbers, bounds.n_rows, weight_bits, source.place.source)
+    queries = writer.sums(numbers, encoder.categorical_, bounds.n_rows, weight_bits)
+    return PushdownPlan(source, writer, encoder, found, bounds.n_rows, queries)
 
 
 def _refine(
-    source: DatabaseSource,
-    writer: Writer,
-    encoder: TableEncoder,
-    statistics: ClassStatistics,
-    max_classes: int,
+    source: DatabaseSource, writer: Writer, encoder: TableEncoder, statistics: ClassStatistics
 ) -> tuple[list[Number], _Bounds]:
     """Refine the quantizer until every value that must not be rounded is a multiple of its step.
 
     Returns the numeric columns and their bounds.
     """
-    kinds = [_number_kind(source, name) for name in encoder.numeric_]
+    kinds = [source.declared[name] for name in encoder.numeric_]
+    for name, kind in zip(encoder.numeric_, kinds, strict=True):
+        if kind in ("moment", "text") and source.connection.engine != "sqlite":
+            raise PushdownNotSupported(
+                f"column {name!r} has the type {kind}, which push-down does not support.",
+                source=source.place.source,
+            )
     for _ in range(_MAX_REFINEMENTS):
         quantizer = statistics.quantizer
         numbers = [
             Number(
                 name,
-                kind,
+                kind if kind in ("whole", "decimal", "truth") else "double",
                 int(quantizer.exponents[k]),
                 int(quantizer.origins[k]),
                 filled=encoder.missing == "zero",
@@ -164,27 +150,26 @@ def _refine(
             )
             for k, (name, kind) in enumerate(zip(encoder.numeric_, kinds, strict=True))
         ]
-        _check_steps(numbers, source.place.source)
-        bounds = _Bounds.of(source, writer, numbers, encoder.categorical_)
-        bounds.check(numbers, encoder, writer.weight, max_classes)
+        invalid = [number for number in numbers if abs(number.exponent) > _MAX_EXPONENT]
+        if invalid:
+            raise PushdownNotSupported(
+                f"column {invalid[0].name!r} has steps of 2**{invalid[0].exponent}; push-down supports steps "
+                f"from 2**-{_MAX_EXPONENT} to 2**{_MAX_EXPONENT}.",
+                source=source.place.source,
+                hint='use how="auto", which reads the rows',
+            )
+        bounds = _Bounds(source, writer, numbers, encoder.categorical_)
+        bounds.check(numbers, encoder, writer.weight)
         off = [number.name for number in numbers if bounds.get("off", number.name)]
         if not off:
             return numbers, bounds
-        statistics.add(*_off_rows(source, writer, numbers, off, statistics.n_features))
+        rows = [*run_query(source, writer.rows_off_step(numbers, off, FIRST_ROWS))]
+        X = np.zeros((len(rows), statistics.n_features))
+        X[:, : len(numbers)] = [[0.0 if value is None else float(value) for value in row] for row in rows]
+        statistics.add(X, np.zeros(len(rows), dtype=int))
     raise PushdownNotSupported(
         f"columns {off} need finer steps after {_MAX_REFINEMENTS} refinements.", source=source.place.source
     )
-
-
-def _check_steps(numbers: Sequence[Number], source: str) -> None:
-    invalid = [number for number in numbers if abs(number.exponent) > _MAX_EXPONENT]
-    if invalid:
-        raise PushdownNotSupported(
-            f"column {invalid[0].name!r} has steps of 2**{invalid[0].exponent}; push-down supports steps "
-            f"from 2**-{_MAX_EXPONENT} to 2**{_MAX_EXPONENT}.",
-            source=source,
-            hint='use how="auto", which reads the rows',
-        )
 
 
 def _encode_first_rows(
@@ -209,22 +194,12 @@ def _encode_first_rows(
     return encoder, np.concatenate([padded(part, parts[-1].shape[1]) for part in parts])
 
 
-def _number_kind(source: DatabaseSource, name: str) -> str:
-    kind = source.declared[name]
-    if kind in ("moment", "text") and source.connection.engine != "sqlite":
-        raise PushdownNotSupported(
-            f"column {name!r} has the type {kind}, which push-down does not support.",
-            source=source.place.source,
-        )
-    return kind if kind in ("whole", "decimal", "truth") else "double"
-
-
 def run_query(source: DatabaseSource, text: str) -> Iterator[tuple[Any, ...]]:
     """Yield the result rows of a query over the rows of the source."""
     connection = source.connection
     if source.parameters:  # column names may contain placeholder characters of the driver
-        head, _, ours = text.partition(source.query)
-        text = connection.escaped(head) + source.query + connection.escaped(ours)
+        text = connection.escaped(text)
+    text = with_rows(source.query, text)
     try:
         yield from connection.run(text, source.parameters).fetchall()
     except Exception as error:
@@ -234,16 +209,12 @@ def run_query(source: DatabaseSource, text: str) -> Iterator[tuple[Any, ...]]:
 class _Bounds:
     """Counts and value ranges of the columns."""
 
-    def __init__(self, values: Mapping[BoundKey, Any], source: str) -> None:
-        self._values, self._source = values, source
-
-    @classmethod
-    def of(
-        cls, source: DatabaseSource, writer: Writer, numbers: Sequence[Number], categories: Sequence[str]
-    ) -> _Bounds:
-        """Query the database for counts and value ranges."""
+    def __init__(
+        self, source: DatabaseSource, writer: Writer, numbers: Sequence[Number], categories: Sequence[str]
+    ) -> None:
         text, keys = writer.bounds(numbers, categories)
-        return cls(dict(zip(keys, next(run_query(source, text)), strict=True)), source.place.source)
+        self._values: dict[BoundKey, Any] = dict(zip(keys, next(run_query(source, text)), strict=True))
+        self._source = source.place.source
 
     def __getitem__(self, key: BoundKey) -> Any:
         return self._values[key]
@@ -257,61 +228,48 @@ class _Bounds:
         """Number of rows."""
         return int(self["rows", None])
 
-    def check(
-        self, numbers: Sequence[Number], encoder: TableEncoder, weight: str | None, max_classes: int
-    ) -> None:
+    def check(self, numbers: Sequence[Number], encoder: TableEncoder, weight: str | None) -> None:
         """Raise DataError, with column names, for values that an estimator would reject."""
-        self._check_labels(max_classes)
+        n_rows, n_classes = self.n_rows, self["classes", None]
+        if not n_rows:
+            raise self._error("there are no rows.")
+        if n_unlabelled := n_rows - self["labels", None]:
+            raise self._error(f"the label is missing in {n_unlabelled:,} rows.")
+        if n_classes > _MAX_CLASSES:
+            raise self._error(
+                f"there are {n_classes:,} distinct labels; at most {_MAX_CLASSES:,} can be classes.",
+                "is this the right target? It looks like an identifier or a measurement",
+            )
         for number in numbers:
             self._check_values(number.name)
         if weight is not None:
-            self._check_weight(weight)
-        n_missing = {name: self.n_rows - self["values", name] for name in encoder.columns_}
+            if self["values", weight] < n_rows or self.get("strange", weight):
+                raise self._error(f"the column of weights, {weight!r}, must have a number in every row.")
+            smallest, largest = self._range(weight)
+            if smallest < 0.0 or largest > _MAX_WEIGHT:
+                raise self._error(f"weights (column {weight!r}) must be from 0 to 2**40.")
+        n_missing = {name: n_rows - self["values", name] for name in encoder.columns_}
         incomplete = [f"{name!r} ({n:,} rows)" for name, n in n_missing.items() if n]
         if incomplete and encoder.missing == "refuse":
-            raise DataError(
+            raise self._error(
                 f"values are missing in {', '.join(incomplete[:10])}.",
-                source=self._source,
-                hint='fill them by missing="mean" or missing="zero" (--missing on the command line)',
-            )
-
-    def _check_labels(self, max_classes: int) -> None:
-        if not self.n_rows:
-            raise DataError("there are no rows.", source=self._source)
-        if self["labels", None] < self.n_rows:
-            n = self.n_rows - self["labels", None]
-            raise DataError(f"the label is missing in {n:,} rows.", source=self._source)
-        if self["classes", None] > max_classes:
-            raise DataError(
-                f"there are {self['classes', None]:,} distinct labels; at most {max_classes:,} can be "
-                "classes.",
-                source=self._source,
-                hint="is this the right target? It looks like an identifier or a measurement",
+                'fill them by missing="mean" or missing="zero" (--missing on the command line)',
             )
 
     def _check_values(self, name: str) -> None:
         if n := self.get("strange", name):
-            raise DataError(
+            raise self._error(
                 f"column {name!r} contains {n:,} values that are not numbers.",
-                source=self._source,
-                hint="declare the column as categorical, or leave it out",
+                "declare the column as categorical, or leave it out",
             )
         largest = max(map(abs, self._range(name)))
         if math.isinf(largest):
-            raise DataError(
-                f"column {name!r} contains an infinite value, which cannot be used.", source=self._source
-            )
+            raise self._error(f"column {name!r} contains an infinite value, which cannot be used.")
         if largest > LARGEST_VALUE:
-            raise DataError(f"column {name!r} contains values beyond {LARGEST_VALUE:g}.", source=self._source)
+            raise self._error(f"column {name!r} contains values beyond {LARGEST_VALUE:g}.")
 
-    def _check_weight(self, name: str) -> None:
-        if self["values", name] < self.n_rows or self.get("strange", name):
-            raise DataError(
-                f"the column of weights, {name!r}, must have a number in every row.", source=self._source
-            )
-        smallest, largest = self._range(name)
-        if smallest < 0.0 or largest > _MAX_WEIGHT:
-            raise DataError(f"weights (column {name!r}) must be from 0 to 2**40.", source=self._source)
+    def _error(self, message: str, hint: str | None = None) -> DataError:
+        return DataError(message, source=self._source, hint=hint)
 
     def _range(self, name: str) -> list[float]:
         found = [self[bound, name] for bound in ("least", "largest")]
@@ -319,8 +277,9 @@ class _Bounds:
 
     def bits(self, number: Number) -> int:
         """Return the number of bits of the quantized values of a column."""
-        ends = self._range(number.name) + [0.0] * number.filled
-        steps = [_to_steps(end, number.exponent) for end in ends]
+        ends = map(Fraction, self._range(number.name) + [0.0] * number.filled)
+        step = Fraction(2) ** number.exponent
+        steps = [math.floor(end / step + Fraction(1, 2)) for end in ends]  # ties are rounded up
         if max(map(abs, steps)) >= _MAX_STEPS:
             raise PushdownNotSupported(
                 f"column {number.name!r} has outliers beyond 2**53 steps.", source=self._source
@@ -328,24 +287,8 @@ class _Bounds:
         return max(abs(value - number.origin).bit_length() for value in steps)
 
     def weight_bits(self, name: str, *, fractions: bool) -> int:
-        """Return the bit length of the largest weight as an integer.
-
-        If weights have ``fractions``, the integer is the weight in multiples of 2**-WEIGHT_FRACTION_BITS.
-        """
+        """Return the bit length of the largest weight, with ``fractions`` in steps of weights."""
         return math.ceil(self._range(name)[1] * 2 ** (WEIGHT_FRACTION_BITS * fractions)).bit_length()
-
-
-def _off_rows(
-    source: DatabaseSource, writer: Writer, numbers: Sequence[Number], off: Sequence[str], width: int
-) -> tuple[Any, Any]:
-    """Return the first rows in which a column of ``off`` is not a multiple of its quantization step.
-
-    The quantizer is refined with these rows. They have ``width`` features, and all labels are 0.
-    """
-    rows = list(run_query(source, writer.rows_off_step(numbers, off, FIRST_ROWS)))
-    X = np.zeros((len(rows), width))
-    X[:, : len(numbers)] = [[0.0 if value is None else float(value) for value in row] for row in rows]
-    return X, np.zeros(len(rows), dtype=int)
 
 
 def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEncoder) -> None:
@@ -362,33 +305,25 @@ def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEnco
     encoder.add_categories((name, value) for _, _, name, value in sorted(new))
 
 
-def _to_steps(value: float, exponent: int) -> int:
-    """Return a value in units of the step, rounded to the nearest integer (ties up)."""
-    top, bottom = value.as_integer_ratio()
-    top, bottom = (top << -exponent, bottom) if exponent < 0 else (top, bottom << exponent)
-    return (2 * top + bottom) // (2 * bottom)
-
-
-def _check_size(plan: PushdownPlan) -> None:
+def _check_size(
+    arithmetic: Arithmetic, numbers: Sequence[Number], n_rows: int, weight_bits: int, source: str
+) -> None:
     """Raise an error if sums could overflow the integers of the engine."""
-    arithmetic, source = plan.writer.arithmetic, plan.source.place.source
-    needed = plan.writer.bits_needed(plan.numbers, plan.n_rows, plan.weight_bits)
+    needed = 2 * max((number.bits for number in numbers), default=0) + n_rows.bit_length() + weight_bits
     if arithmetic.wide is not None and needed > arithmetic.wide_bits:
         raise PushdownNotSupported(
             f"sums of products would take {needed} bits; {arithmetic.dialect} has {arithmetic.wide_bits}.",
             source=source,
         )
-    row_bits = plan.weight_bits + (0 if arithmetic.sums_widen else plan.n_rows.bit_length())
+    row_bits = weight_bits + (0 if arithmetic.sums_widen else n_rows.bit_length())
     if arithmetic.wide is None and row_bits > _MAX_ROW_BITS:
         raise PushdownNotSupported(
-            f"sums over {plan.n_rows:,} rows with these weights exceed 62 bits.", source=source
+            f"sums over {n_rows:,} rows with these weights exceed 62 bits.", source=source
         )
 
 
 def execute(
-    plan: PushdownPlan,
-    max_classes: int = 500,
-    name_of: Callable[[list[str | None], Label], Label] | None = None,
+    plan: PushdownPlan, name_of: Callable[[list[str | None], Label], Label] | None = None
 ) -> ClassStatistics:
     """Return the statistics of all rows, computed inside the database.
 
@@ -398,9 +333,9 @@ def execute(
     n_cells = len(plan.writer.cells)
     width = plan.quantizer.n_features
     triangles: dict[Label, list[int]] = {}
-    label_of = _labels_of(plan, max_classes)
+    label_of = _labels_of(plan)
     total_weight: int | None = None
-    for number, query in enumerate(plan.queries()):
+    for number, query in enumerate(plan.queries):
         for row in run_query(plan.source, query.text):
             label = label_of(row[0])
             if name_of is not None:
@@ -417,13 +352,13 @@ def execute(
             hint="repeat the call in a transaction with snapshot isolation",
         )
     nonempty = {label: triangle for label, triangle in triangles.items() if triangle[-1]}
-    return ClassStatistics.from_sums(plan.quantizer, nonempty, fractions=plan.fractions)
+    return ClassStatistics.from_sums(plan.quantizer, nonempty, fractions=plan.writer.weight_exponent < 0)
 
 
-def _labels_of(plan: PushdownPlan, max_classes: int) -> Callable[[Any], Label]:
+def _labels_of(plan: PushdownPlan) -> Callable[[Any], Label]:
     """Return a function that converts a label of the database to the label of a streamed row."""
     target, place = plan.writer.target, plan.source.place
-    reader = LabelReader(target, max_classes)
+    reader = LabelReader(target, _MAX_CLASSES)
     known: dict[Any, Label] = {}
 
     def label_of(value: Any) -> Label:
@@ -444,29 +379,24 @@ def _add_row(
 
     Only the first query (``first``) adds the total weight of the class, because every query returns it.
     """
-    width, n_numbers = len(encoder.feature_names), len(encoder.numeric_)
-    n_keys = len(query.keys)
-    values = [int(value or 0) for value in row[n_keys:]]
-    count = values[0]
-    if not n_keys:
-        if first:
-            triangle[_triangle_index(width, width)] += count
-        for aggregate, value in zip(query.aggregates, values[1:], strict=True):
-            ends = aggregate.indices if len(aggregate.indices) == 2 else (*aggregate.indices, width)
-            triangle[_triangle_index(*ends)] += value << aggregate.shift
-        return
-    texts = texts_of(row[:n_keys])
-    indices = [
-        None if text is None else n_numbers + encoder.index_of(name, text)
-        for name, text in zip(query.keys, texts, strict=True)
+    width, n_numeric, n_keys = len(encoder.feature_names), len(encoder.numeric_), len(query.keys)
+    keys: list[Any] = [
+        None if text is None else n_numeric + encoder.index_of(name, text)
+        for name, text in zip(query.keys, texts_of(row[:n_keys]), strict=True)
     ]
-    if None in indices:  # a missing category has no feature
+    if None in keys:  # a missing category has no feature
         return
-    triangle[_triangle_index(*indices) if n_keys == 2 else _triangle_index(width, indices[0])] += count
+    count, *sums = [int(value or 0) for value in row[n_keys:]]
+    ends_of_count: list[tuple[int, ...]] = [(width, width)] * first if not keys else [(keys[0], keys[-1])]
     if n_keys == 1:
-        triangle[_triangle_index(indices[0], indices[0])] += count
-        for aggregate, value in zip(query.aggregates, values[1:], strict=True):
-            triangle[_triangle_index(indices[0], aggregate.indices[0])] += value << aggregate.shift
+        ends_of_count.append((width, keys[0]))
+    for ends in ends_of_count:
+        triangle[_triangle_index(*ends)] += count
+    for aggregate, value in zip(query.aggregates, sums, strict=True):
+        ends = (*keys, *aggregate.indices, width)[
+            :2
+        ]  # the last column, of ones, is the factor of single sums
+        triangle[_triangle_index(*ends)] += value << aggregate.shift
 
 
 def _triangle_index(one: Any, other: Any) -> int:

@@ -1,4 +1,4 @@
-"""SELECT statements that compute sums of products inside a database, generated with SQLGlot.
+"""SELECT statements that compute sums of products inside a database.
 
 Every query reads the rows of the caller once, as ``steelyard_rows``. Values are quantized first, so sums of
 products are integers and the engine adds them without rounding:
@@ -9,24 +9,70 @@ products are integers and the engine adds them without rounding:
 3. ``digits`` contains these integers split into digits whose products fit into 64 bits, for engines without
    fast wider integers.
 
-SQLGlot quotes column names and creates number literals. Data values are never part of the text of a query.
+DuckDB, SQLite and PostgreSQL run the same text. SQLGlot translates it for other engines and for readers. Data
+values are never part of the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations, combinations_with_replacement, product
 from operator import mul
-from typing import Any
 
-from steelyard.sql.arithmetic import NARROW_BITS, Arithmetic
+from steelyard.exceptions import ParameterError
+from steelyard.tables.databases import quoted
 
+NARROW_BITS = 62  # maximum number of bits of a product or sum in 64-bit integers, with a safety margin
 _MAX_NAME_BYTES = 40
 _MAX_AGGREGATES = 1000  # maximum number of sums in one SELECT; PostgreSQL allows 1,664 columns, SQLite 2,000
 ROWS = "steelyard_rows"
 
 BoundKey = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Integer types of an engine and their limits."""
+
+    dialect: str  # name of the engine in SQLGlot
+    # SQL type for products that exceed 64 bits. It is None if the engine has no such type or the type is
+    # several times slower than 64-bit integers. Numbers are then split into digits.
+    wide: str | None
+    # Maximum number of bits of a sum in the type ``wide``, or in 64-bit integers if ``wide`` is None.
+    wide_bits: int
+    sums_widen: bool = False  # whether SUM of 64-bit integers returns a wider type
+    # Detection of NaN: by comparison ("equal": NaN equals itself), by a "function", or "never" (no NaN).
+    nan: str = "equal"
+    # Whether the engine may lack FLOOR, so that CAST is used, which rounds towards zero.
+    truncates: bool = False
+    changing: bool = False  # whether one column can hold values of several types
+    # Clause that prevents the engine from inlining a subquery, "limit" or "offset", if one is needed.
+    fence: str | None = None
+
+
+ARITHMETICS = {
+    engine.dialect: engine
+    for engine in (
+        Arithmetic("duckdb", None, NARROW_BITS, sums_widen=True),
+        Arithmetic("sqlite", None, NARROW_BITS, nan="never", truncates=True, changing=True, fence="limit"),
+        Arithmetic("postgres", None, NARROW_BITS, sums_widen=True, fence="offset"),
+        Arithmetic("bigquery", "BIGNUMERIC", 125, nan="function"),
+        Arithmetic("snowflake", "DECIMAL(38, 0)", 125, sums_widen=True),
+        Arithmetic("clickhouse", "Int256", 254, nan="function"),
+        Arithmetic("spark", "DECIMAL(38, 0)", 125),
+    )
+}
+DIALECTS = tuple(ARITHMETICS)
+
+
+def arithmetic_of(dialect: str) -> Arithmetic:
+    """Return the integer arithmetic of an engine."""
+    if dialect not in ARITHMETICS:
+        raise ParameterError(
+            f"dialect must be one of {', '.join(DIALECTS)}; got {dialect!r}.", source="steelyard.sql"
+        )
+    return ARITHMETICS[dialect]
 
 
 @dataclass(frozen=True)
@@ -81,17 +127,15 @@ class Sums:
     aggregates: tuple[Aggregate, ...] = field(default=())
 
 
+@dataclass(frozen=True)
 class Writer:
-    """Generator of the queries for one engine; ``given`` is a SELECT of the rows in its dialect."""
+    """Generator of the queries for one engine, which select from the subquery ``steelyard_rows``."""
 
+    arithmetic: Arithmetic
+    target: str
+    weight: str | None = None
     cells: tuple[str, ...] = ()  # columns that split the rows of a class into cells
-
-    def __init__(self, arithmetic: Arithmetic, given: str, target: str, weight: str | None = None) -> None:
-        from sqlglot import exp
-
-        self._exp: Any = exp
-        self.arithmetic, self.given = arithmetic, given
-        self.target, self.weight = target, weight
+    weight_exponent: int = 0  # exponent of the step of weights
 
     # -- queries for value ranges ------------------------------------------------------------------------
 
@@ -107,68 +151,54 @@ class Writer:
             "classes"; number of "values" of a column; the "least" and "largest" number; the number of values
             that are not multiples of the step ("off"), and of values that are not numbers ("strange").
         """
-        exp = self._exp
-        target = self._column(self.target)
-        requested: list[tuple[BoundKey, Any]] = [
-            (("rows", None), exp.Count(this=exp.Star())),
-            (("labels", None), exp.Count(this=target)),
-            (("classes", None), exp.Count(this=exp.Distinct(expressions=[target]))),
-        ]
-        requested += [(("values", name), exp.Count(this=self._column(name))) for name in categories]
+        target = quoted(self.target)
+        found: dict[BoundKey, str] = {
+            ("rows", None): "COUNT(*)",
+            ("labels", None): f"COUNT({target})",
+            ("classes", None): f"COUNT(DISTINCT {target})",
+        }
+        found |= {("values", name): f"COUNT({quoted(name)})" for name in categories}
         weights = [] if self.weight is None else [Number(self.weight, "double")]
         for number in (*weights, *numbers):
-            requested += [((bound, number.name), aggregate) for bound, aggregate in self._bounds_of(number)]
-        query = exp.select(*(aggregate for _, aggregate in requested)).from_("plain")
-        query = query.with_("plain", as_=self._plain((*weights, *numbers), categories))
-        return self._text(query), [key for key, _ in requested]
-
-    def _plain(self, numbers: Sequence[Number], others: Sequence[str]) -> Any:
-        """Return a SELECT of numeric columns as doubles, with NULL in place of NaN."""
-        columns = [self._named(self._double(number), number.name) for number in numbers]
-        chosen = self._exp.select(*map(self._column, (self.target, *others)), *columns).from_(ROWS)
-        return self._computed_once(chosen)
-
-    def _bounds_of(self, number: Number) -> list[tuple[str, Any]]:
-        exp = self._exp
-        column = self._column(number.name)
-        aggregate = [
-            ("values", exp.Count(this=column)),
-            ("least", exp.Min(this=column)),
-            ("largest", exp.Max(this=column)),
-        ]
-        if not number.rounds:
-            aggregate.append(("off", exp.Sum(this=self._when(self._off(number), 1, 0))))
-        if self.arithmetic.changing:
-            names = [exp.Literal.string(name) for name in ("integer", "real", "null")]
-            plain = exp.In(this=exp.Anonymous(this="TYPEOF", expressions=[column]), expressions=names)
-            aggregate.append(("strange", exp.Sum(this=self._when(plain, 0, 1))))
-        return aggregate
-
-    def _off(self, number: Number) -> Any:
-        scaled = self._times_power(self._column(number.name), -number.exponent)
-        return self._exp.NEQ(this=scaled, expression=self._floor(scaled))
+            name, column = number.name, quoted(number.name)
+            found["values", name] = f"COUNT({column})"
+            found["least", name] = f"MIN({column})"
+            found["largest", name] = f"MAX({column})"
+            if not number.rounds:
+                found["off", name] = f"SUM(CASE WHEN {self._off(number)} THEN 1 ELSE 0 END)"
+            if self.arithmetic.changing:
+                is_plain = f"TYPEOF({column}) IN ('integer', 'real', 'null')"
+                found["strange", name] = f"SUM(CASE WHEN {is_plain} THEN 0 ELSE 1 END)"
+        plain = self._plain((*weights, *numbers), categories)
+        return f"{plain} SELECT {', '.join(found.values())} FROM plain", [*found]
 
     def rows_off_step(self, numbers: Sequence[Number], off: Sequence[str], limit: int) -> str:
         """Return a query for the first ``limit`` rows that the quantizer cannot represent exactly.
 
         In such a row a value of a column of ``off`` is not a multiple of the quantization step of the column.
         """
-        exp = self._exp
-        query = exp.select(*(self._column(number.name) for number in numbers)).from_("plain")
-        query = query.with_("plain", as_=self._plain(numbers, ()))
-        conditions = [self._off(number) for number in numbers if number.name in off]
-        return self._text(query.where(exp.or_(*conditions)).limit(limit))
+        columns = ", ".join(quoted(number.name) for number in numbers)
+        condition = " OR ".join(self._off(number) for number in numbers if number.name in off)
+        plain = self._plain(numbers, ())
+        return f"{plain} SELECT {columns} FROM plain WHERE {condition} LIMIT {limit}"
 
     def categories(self, name: str, max_values: int) -> str:
         """Return a query for the categories in order of appearance, limited to ``max_values + 1`` rows."""
-        exp = self._exp
-        column = self._column(name)
-        number = exp.Window(this=exp.RowNumber())
-        numbered = exp.select(exp.alias_(column, "value"), exp.alias_(number, "place")).from_(ROWS)
-        first = exp.alias_(exp.Min(this=exp.column("place")), "first")
-        chosen = exp.select("value", first).from_(numbered.subquery("numbered"))
-        chosen = chosen.where(exp.Not(this=exp.Is(this=exp.column("value"), expression=exp.Null())))
-        return self._text(chosen.group_by("value").order_by("first").limit(max_values + 1))
+        numbered = f"SELECT {quoted(name)} AS value, ROW_NUMBER() OVER () AS place FROM {ROWS}"
+        return (
+            f"SELECT value, MIN(place) AS first FROM ({numbered}) AS numbered WHERE NOT value IS NULL "
+            f"GROUP BY value ORDER BY first LIMIT {max_values + 1}"
+        )
+
+    def _plain(self, numbers: Sequence[Number], others: Sequence[str]) -> str:
+        """Return the subquery of numeric columns as doubles, with NULL in place of NaN."""
+        columns = [quoted(name) for name in (self.target, *others)]
+        columns += [f"{self._double(number)} AS {quoted(number.name)}" for number in numbers]
+        return f"WITH {self._stage('plain', columns, ROWS)}"
+
+    def _off(self, number: Number) -> str:
+        scaled = _times_power(quoted(number.name), -number.exponent)
+        return f"{scaled} <> {self._floor(scaled)}"
 
     # -- queries for sums --------------------------------------------------------------------------------
 
@@ -202,11 +232,6 @@ class Writer:
         selects += [self._select(pair, (), (), row_bits, weight_bits) for pair in combinations(categories, 2)]
         return selects
 
-    def bits_needed(self, numbers: Sequence[Number], n_rows: int, weight_bits: int = 0) -> int:
-        """Return the number of bits of the largest possible sum."""
-        max_bits = max((number.bits for number in numbers), default=0)
-        return 2 * max_bits + n_rows.bit_length() + weight_bits
-
     def _product_bits(self, row_bits: int, weight_bits: int) -> int:
         """Return the maximum number of bits that a product may have so that no sum overflows."""
         if self.arithmetic.wide is not None:
@@ -221,174 +246,128 @@ class Writer:
         row_bits: int,
         weight_bits: int,
     ) -> Sums:
-        exp = self._exp
         used = {index for aggregate in aggregates for index in aggregate.indices}
         chosen = [number for index, number in enumerate(numbers) if index in used]
-        grouped = [self._column(name) for name in (self.target, *self.cells, *keys)]
-        counted = exp.Count(this=exp.Star())
-        if self.weight is not None:
-            counted = exp.Sum(this=self._column(self.weight))
+        grouped = [quoted(name) for name in (self.target, *self.cells, *keys)]
+        counted = "COUNT(*)" if self.weight is None else f"SUM({quoted(self.weight)})"
         totals = [self._total(aggregate, row_bits, weight_bits) for aggregate in aggregates]
-        stages = self._stages(keys, chosen, aggregates)
-        query = exp.select(*grouped, counted, *totals).from_(stages[-1][0] if stages else ROWS)
-        for name, stage in stages:
-            query = query.with_(name, as_=stage)
-        return Sums(self._text(query.group_by(*grouped)), keys, tuple(aggregates))
+        stages, source = self._stages(grouped, chosen, aggregates)
+        query = (
+            f"SELECT {', '.join([*grouped, counted, *totals])} FROM {source} GROUP BY {', '.join(grouped)}"
+        )
+        return Sums(stages + query, keys, tuple(aggregates))
 
-    def _total(self, aggregate: Aggregate, row_bits: int, weight_bits: int) -> Any:
+    def _total(self, aggregate: Aggregate, row_bits: int, weight_bits: int) -> str:
         """Return the SQL sum of a product in a type that cannot overflow."""
-        exp, wide = self._exp, self.arithmetic.wide
-        factors = [self._column(piece.name) for piece in aggregate.pieces]
+        wide = self.arithmetic.wide
+        factors = [quoted(piece.name) for piece in aggregate.pieces]
         bits = sum(piece.bits for piece in aggregate.pieces) + weight_bits
         summed = bits + (0 if self.arithmetic.sums_widen else row_bits - weight_bits)
         if wide is not None and max(bits, summed) > NARROW_BITS:
-            kind = exp.DataType.build(wide, dialect=self.arithmetic.dialect)
-            factors = [exp.Cast(this=factors[0], to=kind), *factors[1:]]
+            factors[0] = f"CAST({factors[0]} AS {wide})"
         if self.weight is not None:
-            factors.append(self._column(self.weight))
-        product = factors[0]
-        for factor in factors[1:]:
-            product = exp.Mul(this=product, expression=factor)
-        return exp.Sum(this=product)
+            factors.append(quoted(self.weight))
+        return f"SUM({' * '.join(factors)})"
 
     def _stages(
-        self, keys: tuple[str, ...], numbers: Sequence[Number], aggregates: Sequence[Aggregate]
-    ) -> list[tuple[str, Any]]:
-        """Return the subqueries that convert columns to integers. Each one selects from the previous one."""
-        passed = [self._column(name) for name in (self.target, *self.cells, *keys)]
-        counted = [*numbers] if self.weight is None else [*numbers, self._weight_number()]
+        self, passed: Sequence[str], numbers: Sequence[Number], aggregates: Sequence[Aggregate]
+    ) -> tuple[str, str]:
+        """Return the subqueries that convert columns to integers, and the name of the last one."""
+        counted = [*numbers]
+        if self.weight is not None:
+            counted.append(
+                Number(self.weight, "double", self.weight_exponent, rounds=self.weight_exponent < 0)
+            )
         if not counted:
-            return []
+            return "", ROWS
         stages = [
-            ("scaled", [self._named(self._scaled(number), number.name) for number in counted]),
-            ("counted", [self._named(self._counted(number), number.name) for number in counted]),
+            ("scaled", [f"{self._scaled(number)} AS {quoted(number.name)}" for number in counted]),
+            ("counted", [f"{self._counted(number)} AS {quoted(number.name)}" for number in counted]),
         ]
         pieces = {piece.name: piece for aggregate in aggregates for piece in aggregate.pieces}
         if not all(piece.is_whole for piece in pieces.values()):
-            weights = [] if self.weight is None else [self._column(self.weight)]
-            stages.append(("digits", [*weights, *map(self._digit, pieces.values())]))
-        above = [ROWS, *(name for name, _ in stages)]
-        return [
-            (name, self._computed_once(self._exp.select(*passed, *columns).from_(source)))
-            for (name, columns), source in zip(stages, above, strict=False)
-        ]
+            weights = [] if self.weight is None else [quoted(self.weight)]
+            stages.append(("digits", [*weights, *map(_digit, pieces.values())]))
+        sources = [ROWS, *(name for name, _ in stages)]
+        text = ", ".join(
+            self._stage(name, [*passed, *columns], source)
+            for (name, columns), source in zip(stages, sources, strict=False)
+        )
+        return f"WITH {text} ", sources[-1]
 
-    def _computed_once(self, stage: Any) -> Any:
+    def _stage(self, name: str, columns: Iterable[str], source: str) -> str:
         """Return a subquery that the engine does not inline, so that it is computed only once.
 
         OFFSET 0 prevents inlining in PostgreSQL, LIMIT -1 in SQLite.
         """
-        fence = self.arithmetic.fence
-        return stage if fence is None else stage.limit(-1) if fence == "limit" else stage.offset(0)
+        fence = {None: "", "limit": " LIMIT -1", "offset": " OFFSET 0"}[self.arithmetic.fence]
+        return f"{name} AS (SELECT {', '.join(columns)} FROM {source}{fence})"
 
-    weight_exponent = 0  # exponent of the step of weights
-
-    def _weight_number(self) -> Number:
-        return Number(str(self.weight), "double", self.weight_exponent, rounds=self.weight_exponent < 0)
-
-    def _scaled(self, number: Number) -> Any:
+    def _scaled(self, number: Number) -> str:
         value = self._double(number, checked=True)
-        return self._times_power(self._filled(value, number), -number.exponent)
+        return _times_power(f"COALESCE({value}, 0)" if number.filled else value, -number.exponent)
 
-    def _counted(self, number: Number) -> Any:
+    def _counted(self, number: Number) -> str:
         """Round to the nearest integer (ties up) without adding 0.5, which would cause rounding errors."""
-        exp = self._exp
-        scaled = self._column(number.name)
-        below = exp.Cast(this=self._floor(scaled), to=exp.DataType.build("bigint"))
-        half = exp.Literal.number("0.5")
+        scaled = quoted(number.name)
+        below = self._floor(scaled)
         if not number.rounds:
-            integer = exp.Cast(this=scaled, to=exp.DataType.build("bigint"))
+            integer = f"CAST({scaled} AS BIGINT)"
         elif self.arithmetic.truncates:
-            below = self._floor(scaled)
-            rest = exp.Sub(this=scaled, expression=below.copy())
-            case = exp.Case().when(exp.GTE(this=rest, expression=half), self._integer(1))
-            case = case.when(
-                exp.LT(this=rest.copy(), expression=exp.Neg(this=half.copy())), self._integer(-1)
-            )
-            integer = exp.Add(this=below, expression=case.else_(self._integer(0)))
+            rest = f"{scaled} - {below}"
+            integer = f"{below} + CASE WHEN {rest} >= 0.5 THEN 1 WHEN {rest} < -0.5 THEN -1 ELSE 0 END"
         else:
-            rest = exp.Sub(this=scaled, expression=self._floor(scaled))
-            integer = exp.Add(this=below, expression=self._when(exp.GTE(this=rest, expression=half), 1, 0))
+            up = f"CASE WHEN {scaled} - {below} >= 0.5 THEN 1 ELSE 0 END"
+            integer = f"CAST({below} AS BIGINT) + {up}"
         if not number.origin:
             return integer
-        operator = exp.Sub if number.origin > 0 else exp.Add
-        return operator(this=integer, expression=self._integer(abs(number.origin)))
+        return f"{integer} {'-' if number.origin > 0 else '+'} {abs(number.origin)}"
 
-    def _digit(self, piece: Piece) -> Any:
-        exp = self._exp
-        value = self._column(piece.of)
-        if piece.is_whole:
-            return value
-        if piece.shift:
-            shift = exp.Literal.number(piece.shift)
-            value = exp.BitwiseRightShift(this=value, expression=shift)
-        if not piece.last:
-            mask = exp.Literal.number((1 << piece.bits) - 1)
-            value = exp.BitwiseAnd(this=exp.paren(value) if piece.shift else value, expression=mask)
-        return self._named(value, piece.name)
-
-    # -- SQL expressions ----------------------------------------------------------------------------
-
-    def _column(self, name: str) -> Any:
-        return self._exp.column(name, quoted=True)
-
-    def _named(self, expression: Any, name: str) -> Any:
-        return self._exp.alias_(expression, name, quoted=True)
-
-    def _integer(self, value: int) -> Any:
-        literal = self._exp.Literal.number(abs(value))
-        return self._exp.Neg(this=literal) if value < 0 else literal
-
-    def _times_power(self, value: Any, exponent: int) -> Any:
-        """Return the exact product with ``2**exponent``, which is written as a double with all digits."""
-        exp = self._exp
-        if exponent == 0:
-            return value
-        power = exp.Cast(this=exp.Literal.number(repr(2.0**exponent)), to=exp.DataType.build("double"))
-        return exp.Mul(this=value, expression=power)
-
-    def _when(self, condition: Any, true: int, false: int) -> Any:
-        return self._exp.Case().when(condition, self._integer(true)).else_(self._integer(false))
-
-    def _filled(self, value: Any, number: Number) -> Any:
-        if not number.filled:
-            return value
-        return self._exp.Coalesce(this=value, expressions=[self._exp.Literal.number(0)])
-
-    def _number(self, number: Number) -> Any:
-        """Return a column, with booleans converted to 1 and 0."""
-        exp = self._exp
-        column = self._column(number.name)
-        if number.kind != "truth":
-            return column
-        return exp.Case().when(column, self._integer(1)).when(exp.Not(this=column.copy()), self._integer(0))
-
-    def _double(self, number: Number, *, checked: bool = False) -> Any:
-        """Return a column as doubles, with NULL in place of NaN."""
-        exp = self._exp
+    def _double(self, number: Number, *, checked: bool = False) -> str:
+        """Return a column as doubles: booleans as 1 and 0, and NULL in place of NaN."""
+        column = quoted(number.name)
+        if number.kind == "truth":
+            column = f"CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END"
         if self.arithmetic.changing and not checked:  # a cast would convert text to numbers
-            return self._number(number)
-        value = exp.Cast(this=self._number(number), to=exp.DataType.build("double"))
+            return column
+        value = f"CAST({column} AS DOUBLE PRECISION)"
         if number.kind != "double" or self.arithmetic.nan == "never":
             return value
         if self.arithmetic.nan == "function":
-            return exp.Case().when(exp.Not(this=exp.IsNan(this=value)), value.copy())
-        nan = exp.Cast(this=exp.Literal.string("NaN"), to=exp.DataType.build("double"))
-        return exp.Nullif(this=value, expression=nan)
+            return f"CASE WHEN NOT ISNAN({value}) THEN {value} END"
+        return f"NULLIF({value}, CAST('NaN' AS DOUBLE PRECISION))"
 
-    def _floor(self, value: Any) -> Any:
-        exp = self._exp
-        if self.arithmetic.truncates:
-            return exp.Cast(this=value.copy(), to=exp.DataType.build("bigint"))
-        return exp.Floor(this=value.copy())
+    def _floor(self, value: str) -> str:
+        return f"CAST({value} AS BIGINT)" if self.arithmetic.truncates else f"FLOOR({value})"
 
-    def _text(self, query: Any) -> str:
-        """Return the SQL text of a query, preceded by the subquery for the rows."""
-        from sqlglot import ErrorLevel
 
-        body = str(query.sql(self.arithmetic.dialect, pretty=True, unsupported_level=ErrorLevel.RAISE))
-        head = f"WITH {ROWS} AS (\n  {self.given}\n)"
-        return f"{head}, {body.removeprefix('WITH ')}" if body.startswith("WITH ") else f"{head}\n{body}"
+def with_rows(given: str, query: str) -> str:
+    """Return a query preceded by the subquery for the rows, which the SELECT ``given`` returns."""
+    head = f"WITH {ROWS} AS (\n  {given}\n)"
+    return f"{head}, {query.removeprefix('WITH ')}" if query.startswith("WITH ") else f"{head}\n{query}"
+
+
+def translated(query: str, dialect: str) -> str:
+    """Return a query in the dialect of an engine, in lines that are easy to read."""
+    from sqlglot import ErrorLevel, parse_one
+
+    return str(parse_one(query).sql(dialect, pretty=True, unsupported_level=ErrorLevel.RAISE))
+
+
+def _times_power(value: str, exponent: int) -> str:
+    """Return the exact product with ``2**exponent``, which is written as a double with all digits."""
+    return value if exponent == 0 else f"{value} * CAST({2.0**exponent!r} AS DOUBLE PRECISION)"
+
+
+def _digit(piece: Piece) -> str:
+    value = quoted(piece.of)
+    if piece.is_whole:
+        return value
+    if piece.shift:
+        value = f"{value} >> {piece.shift}"
+    if not piece.last:
+        value = f"{f'({value})' if piece.shift else value} & {(1 << piece.bits) - 1}"
+    return f"{value} AS {quoted(piece.name)}"
 
 
 def _piece_sizes(numbers: Sequence[Number], max_bits: int) -> tuple[int, int]:

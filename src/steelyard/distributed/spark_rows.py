@@ -1,15 +1,22 @@
-"""Extraction of rows, labels and weights from Arrow batches, including vector columns."""
+"""Rows of Spark as arrays, including vector columns, and the messages that executors send to the driver."""
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from steelyard.exceptions import DataError
+from steelyard.distributed.partitions import MAP_ROWS
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
+from steelyard.persistence.tree import decode, encode
 
+PARTS = "partition int, position long, content binary, error boolean"  # columns of the messages
 _SPARSE = 0  # type code of sparse vectors in Spark (dense vectors have code 1)
 
 
@@ -120,3 +127,91 @@ def _fields(column: Any, name: str) -> tuple[Any, Any, Any, Any]:
         source="rows",
         hint="pass a list of numeric columns, or a column of vectors or arrays",
     )
+
+
+def collect(df: Any) -> list[Any]:
+    """Return all rows; if the workers are unsuitable, raise an error that says how to fix them."""
+    try:
+        rows: list[Any] = df.collect()
+    except Exception as error:  # classic sessions and Spark Connect have no common base class of errors
+        text = str(error)
+        if "PYTHON_VERSION_MISMATCH" in text or "Python in worker has different version" in text:
+            versions = re.search(r"Python in worker has different version:? (\S+?) (?:than|from|vs)", text)
+            found = f" ({versions[1]})" if versions else ""
+            raise ParameterError(
+                f"the Spark workers run another version of Python{found} than this process "
+                f"({sys.version_info[0]}.{sys.version_info[1]}).",
+                source="Spark",
+                hint="set PYSPARK_PYTHON to the same Python on all machines before the session starts, for "
+                'example os.environ["PYSPARK_PYTHON"] = sys.executable',
+            ) from None
+        if "No module named 'steelyard'" in text:
+            raise ParameterError(
+                "the Python of the Spark workers has no package steelyard.",
+                source="Spark",
+                hint="install it there, or set PYSPARK_PYTHON to a Python with steelyard before the session "
+                "starts",
+            ) from None
+        raise
+    return rows
+
+
+def first_rows(df: Any, columns: SparkColumns) -> Any:
+    """Return the first rows as a data frame, or as a matrix for a column of vectors; None without rows."""
+    rows = df.select(*map(quoted, columns.names)).limit(MAP_ROWS)
+    packed = collect(rows.mapInArrow(partial(_pack_rows, columns), "rows binary"))
+    if not packed:
+        return None
+    X = np.concatenate([decode(bytes(row["rows"])) for row in packed])
+    if isinstance(columns.features, str):
+        return X
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=list(columns.features))
+
+
+def _pack_rows(columns: SparkColumns, batches: Iterable[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for batch in batches:
+        X = columns.rows(batch)
+        dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([encode(dense)], pa.binary())})
+
+
+# -- messages of executors ----------------------------------------------------------------------------
+
+
+def error_part(position: int, error: SteelyardError, where: str) -> Any:
+    """Return the part with which a partition reports an error."""
+    description = {"message": error.message, "source": where, "hint": error.hint}
+    return make_part(partition_id(), position, encode(description), error=True)
+
+
+def partition_id() -> int:
+    """Return the number of the partition that this executor processes."""
+    from pyspark import TaskContext
+
+    return int(TaskContext.get().partitionId())
+
+
+def make_part(partition: int, position: int, content: bytes, *, error: bool = False) -> Any:
+    """Return a batch of one row with content that an executor sends to the driver."""
+    import pyarrow as pa
+
+    columns = {
+        "partition": pa.array([partition], pa.int32()),
+        "position": pa.array([position], pa.int64()),
+        "content": pa.array([content], pa.binary()),
+        "error": pa.array([error], pa.bool_()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def checked_parts(rows: Iterable[Any]) -> list[Any]:
+    """Return the parts of all partitions in order; raise the first error that a partition reported."""
+    ordered = sorted(rows, key=lambda row: (row["partition"], row["position"]))
+    for row in ordered:
+        if row["error"]:
+            raise DataError(**decode(bytes(row["content"])))
+    return ordered
