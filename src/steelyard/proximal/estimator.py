@@ -55,7 +55,7 @@ from steelyard.persistence import storable
 from steelyard.proximal.buffering import BufferedRows
 from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.drift_report import DriftReport, compare_statistics
-from steelyard.proximal.folds import FoldedStatistics, FoldState, mapped_blocks
+from steelyard.proximal.folds import FoldedStatistics, mapped_blocks
 from steelyard.proximal.model_selection import SelectedC, validate_folds
 from steelyard.proximal.planes import PlaneRule, Planes, Predictor, SingleRowModel
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
@@ -255,7 +255,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             return
         self._check_range(batch.X, "partial_fit")
         buffer = BufferedRows.start(features, batch.X.shape[1])
-        self._set_empty(FoldState.of_buffer(buffer, self.n_folds if self.C == "auto" else 1))
+        self._set_empty(FoldedStatistics._of_buffer(buffer, self.n_folds if self.C == "auto" else 1))
 
     def _start(self, batch: Batch) -> None:
         feature_map = None
@@ -263,9 +263,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             self._check_range(batch.X, "fit")
             feature_map = self.feature_map.fitted_on(batch.X)
         n_folds = self.n_folds if self.C == "auto" else 1
-        self._set_empty(FoldState.start(batch.X.shape[1], n_folds, feature_map, self.quantizer))
+        self._set_empty(FoldedStatistics.start(batch.X.shape[1], n_folds, feature_map, self.quantizer))
 
-    def _set_empty(self, state: FoldState) -> None:
+    def _set_empty(self, state: FoldedStatistics) -> None:
         state.ledger = RowLedger() if self.track_rows else None
         self._state = state
 
@@ -277,19 +277,19 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._add(state, batch, "partial_fit")
         self._state = state
 
-    def _add(self, state: FoldState, batch: Batch, method: str) -> None:
+    def _add(self, state: FoldedStatistics, batch: Batch, method: str) -> None:
         if state.statistics.n_features >= _MIN_WIDE_FEATURES:
             self._warn_of_wide_rows(state, batch)
         if not state.is_plain:  # rows are learned block by block, so all values are checked before
             self._check_range(batch.X, method)
         try:
-            state.add(batch)
+            state._add(batch)
         except DataError:
             raise nonfinite_error(self, batch.X, method) from None
         if state.ledger is not None:
             state.ledger = state.ledger.with_hashes(batch_hashes(batch))
 
-    def _warn_of_wide_rows(self, state: FoldState, batch: Batch) -> None:
+    def _warn_of_wide_rows(self, state: FoldedStatistics, batch: Batch) -> None:
         """Warn if the matrices of new classes need much memory; raise an error if they do not fit.
 
         Each class has one square matrix per fold; computing the planes takes two more matrices per class, and
@@ -356,7 +356,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             self._add(state, add, method)
         if forget is not None:
             try:
-                state.remove(forget, f"ProximalSVC.{method}")
+                state._remove(forget, f"ProximalSVC.{method}")
             except DataError:
                 self._check_range(forget.X, method)  # invalid values are reported before any other error
                 raise
@@ -379,13 +379,17 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         """
         check_started(self, "decay")
         self._check_no_ledger("decay", "rows in a ledger cannot decay")
-        selected_C = self._state.selected_C
-        self._state = self._state.decayed(factor, drop_below)
-        self._state.selected_C = selected_C and selected_C.decayed(factor)
+        self._state = self._state._decayed(factor, drop_below)
         return self
 
     def _grow(self, n_features: int) -> None:
-        self._state = self._state.widened(n_features)
+        if self._state.feature_map is not None:
+            raise DataError(
+                "the feature map fixes the number of features, so features cannot be added.",
+                source="ProximalSVC.grow",
+                hint="reserve features for new categories before the map, for example by hashing",
+            )
+        self._state = self._state.copy(self._state.statistics.copy().grow(n_features))
 
     def permute_features(self, places: Sequence[int], n_features: int) -> Self:
         """Return a copy with permuted features, bit-identical to a learner of permuted rows.
@@ -403,9 +407,14 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         """
         check_started(self, "permute_features")
         self._check_no_ledger("permute_features", "features of rows in a ledger cannot be permuted")
+        if self._state.feature_map is not None:
+            raise DataError(
+                "the order of features before a feature map cannot change.",
+                source="ProximalSVC.permute_features",
+            )
         result: Self = clone(self)
         result.n_features_in_ = int(n_features)
-        result._state = self._state.permuted(places, n_features)
+        result._state = self._state.copy(self._state.statistics.permute_features(places, n_features))
         return result
 
     def _check_no_ledger(self, method: str, message: str) -> None:
@@ -428,7 +437,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         """
         check_started(self, "statistics")
         with lock_of(self):
-            return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"])
+            return self._state.copy()._with_names(self._features()["feature_names"])
 
     def drift_report(self, before: Self | FoldedStatistics | ClassStatistics) -> DriftReport:
         """Compare the statistics with those of an earlier period; return which columns changed and why.
@@ -471,7 +480,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         theirs = self._mergeable(other)
         check_sortable([*self._state.total.classes, *theirs.total.classes], "ProximalSVC.merge")
         self._check_has_ledger(theirs)
-        self._state = self._state.merged(theirs)
+        self._state = self._state._merged(theirs)
         statistics = theirs.statistics
         is_difference = isinstance(other, FoldedStatistics) and other.is_difference
         if is_difference or any(statistics.count(label) < 0.0 for label in statistics.classes):
@@ -503,10 +512,10 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         check_started(self, "subtract")
         theirs = self._mergeable(other)
         self._check_has_ledger(theirs)
-        self._state = self._state.subtracted(theirs, "ProximalSVC.subtract")
+        self._state = self._state._subtracted(theirs, "ProximalSVC.subtract")
         return self
 
-    def _check_has_ledger(self, other: FoldState) -> None:
+    def _check_has_ledger(self, other: FoldedStatistics) -> None:
         """Raise an error if this learner keeps a ledger and the other one does not."""
         if self._state.ledger is not None and other.ledger is None:
             raise DataError(
@@ -516,39 +525,39 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
                 hint="set track_rows=True in both learners, or in neither",
             )
 
-    def _mergeable(self, other: Any) -> FoldState:
+    def _mergeable(self, other: Any) -> FoldedStatistics:
         """Return the validated state of ``other``. A learner without rows adopts its features and folds."""
         if isinstance(other, ClassStatistics):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
-                self._set_empty(FoldState.start(other.n_features, 1, quantizer=self.quantizer))
+                self._set_empty(FoldedStatistics.start(other.n_features, 1, quantizer=self.quantizer))
             if not self._state.is_plain or self.C == "auto":
                 raise DataError(
                     "class statistics have neither folds nor a feature map, but this learner needs them.",
                     source="ProximalSVC.merge",
                     hint="merge the learner that computed the statistics instead",
                 )
-            return FoldState(other)
+            return FoldedStatistics(other)
         if not isinstance(other, FoldedStatistics):
             raise DataError(
                 f"expected a ProximalSVC, FoldedStatistics or ClassStatistics; got {type(other).__name__}.",
                 source="ProximalSVC.merge",
             )
-        if other.state.omitted_map is not None:
-            other = other.with_map(self._map_for(other.n_features))
-        theirs = other.state
+        theirs = other
+        if other.omitted_map is not None:
+            theirs = other.with_map(self._map_for(other.n_features))
         if not self._is_started():
             if self.C == "auto":
-                theirs.check_has_folds("ProximalSVC.merge")
+                theirs._check_has_folds("ProximalSVC.merge")
             self._set_features(other.features)
             if self.quantizer is None:
                 self._set_empty(theirs.empty())
             else:
                 width = theirs.statistics.n_features
                 statistics = ClassStatistics(width, quantizer=self.quantizer)
-                self._set_empty(FoldState(statistics, theirs.n_folds, theirs.feature_map))
+                self._set_empty(FoldedStatistics(statistics, theirs.n_folds, theirs.feature_map))
         check_same_features(self._features(), other.features, "ProximalSVC.merge")
-        self._state.check_same_kind(theirs)
+        self._state._check_same_kind(theirs, "ProximalSVC.merge")
         return theirs
 
     def _map_for(self, n_features: int) -> RandomFeatures | None:
@@ -563,7 +572,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that currently have rows."""
         self._need("classes_")
-        return self._state.class_labels().array
+        return self._state._labels().array
 
     @property
     def class_count_(self) -> FloatArray:
@@ -639,14 +648,14 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         dict of str to ndarray of shape (n_folds,)
             See :func:`steelyard.proximal.model_selection.validate_folds`.
         """
-        statistics.state.check_has_folds("ProximalSVC.cross_validate")
-        if self.C == "auto" and statistics.state.n_folds == 2:
+        statistics._check_has_folds("ProximalSVC.cross_validate")
+        if self.C == "auto" and statistics.n_folds == 2:
             raise DataError(
                 'the statistics have two folds, and C="auto" needs two besides the tested one.',
                 source="ProximalSVC.cross_validate",
                 hint="use a number for C, or statistics with n_folds=3 or more",
             )
-        return validate_folds(self._rule(statistics.state), statistics.state)
+        return validate_folds(self._rule(statistics), statistics)
 
     @transactional
     def reselect_C(self) -> Self:
@@ -688,7 +697,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             planes = self._rule().path(self._state.total, values)
         return np.array([p.coef for p in planes]), np.array([p.intercept for p in planes])
 
-    def _rule(self, state: FoldState | None = None) -> PlaneRule:
+    def _rule(self, state: FoldedStatistics | None = None) -> PlaneRule:
         self._check_params()
         weights, state = self.class_weight, self._state if state is None else state
         standardize = self.standardize and state.feature_map is None and state.omitted_map is None
@@ -700,7 +709,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _predictor(self) -> Predictor:
         """Return planes and classes of the current rows, cached for the current version of the state."""
         rule, state = self._rule(), self._state
-        return state.cached("predictor", rule, rule.predictor, lock_of(self))
+        return state._cached("predictor", rule, rule.predictor, lock_of(self))
 
     # -- prediction ---------------------------------------------------------------------------------
 
@@ -835,7 +844,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _set_state(self, state: dict[str, Any]) -> None:
         message = FoldedStatistics.from_state(state)
         self._set_features(message.features)
-        self._state = message.state
+        self._state = message
         if state.get("keys"):
             self._keys = {name: place for place, name in enumerate(state["keys"])}
         if state.get("choice") is not None:

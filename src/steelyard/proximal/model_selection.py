@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -16,7 +15,7 @@ from steelyard.proximal.statistics import ClassStatistics
 from steelyard.proximal.system import System
 
 if TYPE_CHECKING:
-    from steelyard.proximal.folds import FoldState
+    from steelyard.proximal.folds import FoldedStatistics
     from steelyard.proximal.planes import PlaneRule
 
 C_GRID: FloatArray = np.logspace(-6.0, 8.0, 29)
@@ -25,8 +24,7 @@ _TIE_TOLERANCE = 1e-9
 _MEASURES = ("squared_error", "auc", "sensitivity", "specificity", "gmean")
 
 
-@dataclass(frozen=True)
-class SelectedC:
+class SelectedC(NamedTuple):
     """A selected C, with the plane parameters (``rule``) and the number of rows used for the selection.
 
     Selecting C costs far more than solving, and the best C changes slowly. So a selection is valid until the
@@ -36,14 +34,6 @@ class SelectedC:
     C: float
     rule: Any
     n_rows: float
-
-    def is_valid(self, rule: Any, n_rows: float) -> bool:
-        """Return whether the selected C is still valid for given plane parameters and a number of rows."""
-        return bool(rule == self.rule and self.n_rows <= n_rows < 2.0 * self.n_rows)
-
-    def decayed(self, factor: float) -> SelectedC:
-        """Return the selected C for the state after all weights were multiplied by ``factor``."""
-        return replace(self, n_rows=factor * self.n_rows)
 
 
 def select_C(
@@ -144,14 +134,14 @@ def borrowed_share(n_rows: float, borrow: float) -> float:
 # -- evaluation measures -----------------------------------------------------------------------------
 
 
-def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
+def validate_folds(rule: PlaneRule, state: FoldedStatistics) -> dict[str, FloatArray]:
     """Return measures of each fold under planes that are fitted to the other folds.
 
     Parameters
     ----------
     rule : PlaneRule
         The parameters of the learner.
-    state : FoldState
+    state : FoldedStatistics
         Statistics in at least two folds.
 
     Returns
@@ -189,7 +179,7 @@ def compare_with_own_model(
 
 
 def _validate_fold(
-    rule: PlaneRule, state: FoldState, folds: list[ClassStatistics], test: int
+    rule: PlaneRule, state: FoldedStatistics, folds: list[ClassStatistics], test: int
 ) -> dict[str, float]:
     others = [number for number, fold in enumerate(folds) if number != test and fold.classes]
     training = state.subset(others)

@@ -23,7 +23,7 @@ from steelyard.base import Label
 from steelyard.exceptions import ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.params import class_factors
-from steelyard.proximal.folds import ClassLabels, FoldState
+from steelyard.proximal.folds import ClassLabels, FoldedStatistics
 from steelyard.proximal.model_selection import SelectedC, select_C
 from steelyard.proximal.solver import (
     PlaneEquations,
@@ -141,9 +141,9 @@ class PlaneRule:
     threshold: str
     penalize_intercept: bool
 
-    def predictor(self, state: FoldState) -> Predictor:
+    def predictor(self, state: FoldedStatistics) -> Predictor:
         """Return the planes and classes of the current rows."""
-        classes = state.class_labels()
+        classes = state._labels()
         C = float(self.C) if self.C != "auto" else self._selected_C(state)
         return Predictor(classes, self.planes(state.total, C, classes.labels), state.feature_map)
 
@@ -199,15 +199,15 @@ class PlaneRule:
             equations = self._equations(system)
             return self._finish(system, equations, solve(equations, C), C)
 
-    def _selected_C(self, state: FoldState) -> float:
+    def _selected_C(self, state: FoldedStatistics) -> float:
         """Return the C that was selected for ``state``, or select it now."""
-        n_rows = state.statistics.n_rows
-        if state.selected_C is None or not state.selected_C.is_valid(self, n_rows):
-            state.selected_C = SelectedC(self.select_C(state.total, state), self, n_rows)
-        return state.selected_C.C
+        n_rows, selected = state.statistics.n_rows, state.selected_C
+        if selected is None or selected.rule != self or not selected.n_rows <= n_rows < 2.0 * selected.n_rows:
+            selected = state.selected_C = SelectedC(self.select_C(state.total, state), self, n_rows)
+        return selected.C
 
     def select_C(
-        self, statistics: ClassStatistics, state: FoldState, folds: Sequence[int] | None = None
+        self, statistics: ClassStatistics, state: FoldedStatistics, folds: Sequence[int] | None = None
     ) -> float:
         """Return C as a number. With ``C="auto"``, C is selected by cross-validation.
 
@@ -231,11 +231,11 @@ class PlaneRule:
             return select_C(splits, system, self._equations(system), self._equations)
 
     def _splits(
-        self, state: FoldState, folds: Sequence[int], tested: Sequence[int]
+        self, state: FoldedStatistics, folds: Sequence[int], tested: Sequence[int]
     ) -> Iterator[tuple[System, System]]:
         """Yield the systems of each tested fold and of all other folds, if both have rows."""
         for fold in tested:
-            test, training = state.keys_of({fold}), state.keys_of({*folds} - {fold})
+            test, training = state._keys_of({fold}), state._keys_of({*folds} - {fold})
             if test and training:
                 statistics, standardize = state.statistics, self.standardize
                 yield System(statistics, test), System(statistics, training, standardize=standardize)
@@ -301,7 +301,7 @@ class SingleRowModel(_native.SingleRowModel):
 
     @classmethod
     def create(
-        cls, rule: PlaneRule, state: FoldState, parameters: Mapping[str, Any], *, can_learn: bool
+        cls, rule: PlaneRule, state: FoldedStatistics, parameters: Mapping[str, Any], *, can_learn: bool
     ) -> Self | None:
         """Create the model of a state, or return None if the state or a parameter is not supported.
 
@@ -310,7 +310,7 @@ class SingleRowModel(_native.SingleRowModel):
         """
         if not state.is_plain or rule.C == "auto":
             return None
-        version, classes = state.statistics.version, state.class_labels()
+        version, classes = state.statistics.version, state._labels()
         labels = classes.labels
         arguments = rule.native_arguments(state.statistics, float(rule.C), labels)
         if arguments is None:
