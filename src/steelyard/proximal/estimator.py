@@ -46,6 +46,7 @@ from steelyard.params import (
     Constraint,
     Instance,
     Integer,
+    ListOf,
     OneOf,
     Positive,
     Switch,
@@ -128,13 +129,13 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     class_count_ : ndarray of shape (n_classes,)
         Number of rows of each class now (sums of weights).
     coef_ : ndarray of shape (n_planes, n_features)
-        Normals of the planes in units of the raw features; one plane for two classes.
+        Normals of the planes in units of the raw (or mapped) features; one plane for two classes.
     intercept_ : ndarray of shape (n_planes,)
         ``X @ coef_.T + intercept_`` is the decision function if there is no feature map.
     statistics_ : ClassStatistics
         Sufficient statistics of the current rows.
     quantizer_ : Quantizer
-        Steps to which feature values are rounded.
+        Steps to which feature values are rounded; preliminary for the first 256 rows unless given.
     feature_map_ : RandomFeatures or None
         The fitted feature map.
     C_ : float
@@ -231,7 +232,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        # The docstring is inherited. Learning a single row after the first one takes one native call.
+        # Learning a single row after the first one takes one native call.
         attributes = self.__dict__
         if classes is not None or sample_weight is not None or "_state" not in attributes:
             return super().partial_fit(X, y, classes, sample_weight)
@@ -258,10 +259,10 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._set_empty(FoldedStatistics._of_buffer(buffer, self.n_folds if self.C == "auto" else 1))
 
     def _start(self, batch: Batch) -> None:
-        feature_map = None
-        if self.feature_map is not None:
+        feature_map = self.feature_map
+        if feature_map is not None:
             self._check_range(batch.X, "fit")
-            feature_map = self.feature_map.fitted_on(batch.X)
+            feature_map = feature_map.fitted_on(batch.X)
         n_folds = self.n_folds if self.C == "auto" else 1
         self._set_empty(FoldedStatistics.start(batch.X.shape[1], n_folds, feature_map, self.quantizer))
 
@@ -290,16 +291,13 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             state.ledger = state.ledger.with_hashes(batch_hashes(batch))
 
     def _warn_of_wide_rows(self, state: FoldedStatistics, batch: Batch) -> None:
-        """Warn if the matrices of new classes need much memory; raise an error if they do not fit.
-
-        Each class has one square matrix per fold; computing the planes takes two more matrices per class, and
-        two for all classes together.
-        """
+        """Warn if the matrices of new classes need much memory; raise an error if they do not fit."""
         width = state.statistics.n_features
         known = {label.label if isinstance(label, FoldLabel) else label for label in state.statistics.classes}
         n_classes = len(known.union(batch.labels))
         if n_classes == len(known):
             return
+        # One matrix per class and fold; computing the planes takes two more per class, and two for all.
         n_matrices = n_classes * state.n_folds + 2 * n_classes + 2
         n_bytes = 8 * (width + 1) ** 2 * n_matrices
         what = f"ProximalSVC: {n_matrices} dense matrices of {width:,} x {width:,} for {n_classes} classes"
@@ -319,7 +317,6 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         *,
         certificate: bool = False,
     ) -> Self:
-        # The docstring is inherited. The parameter ``certificate`` is deprecated.
         if certificate:
             old = "the parameter 'certificate' of ProximalSVC.forget"
             warn_renamed(old, "certify_forget()", stacklevel=3)
@@ -476,10 +473,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @transactional
     def _merge(self, other: Any) -> Self:
-        self._check_params()
         theirs = self._mergeable(other)
         check_sortable([*self._state.total.classes, *theirs.total.classes], "ProximalSVC.merge")
-        self._check_has_ledger(theirs)
         self._state = self._state._merged(theirs)
         statistics = theirs.statistics
         is_difference = isinstance(other, FoldedStatistics) and other.is_difference
@@ -508,25 +503,24 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @transactional
     def _subtract(self, other: Any) -> Self:
-        self._check_params()
         check_started(self, "subtract")
-        theirs = self._mergeable(other)
-        self._check_has_ledger(theirs)
-        self._state = self._state._subtracted(theirs, "ProximalSVC.subtract")
+        self._state = self._state._subtracted(self._mergeable(other), "ProximalSVC.subtract")
         return self
 
-    def _check_has_ledger(self, other: FoldedStatistics) -> None:
-        """Raise an error if this learner keeps a ledger and the other one does not."""
-        if self._state.ledger is not None and other.ledger is None:
+    def _mergeable(self, other: Any) -> FoldedStatistics:
+        """Return the validated state of ``other``. A learner without rows adopts its features and folds."""
+        self._check_params()
+        theirs = self._same_kind(other)
+        if self._state.ledger is not None and theirs.ledger is None:
             raise DataError(
                 "this learner keeps a ledger of its rows, and the other learner has none; nothing was "
                 "changed.",
                 source="ProximalSVC.merge",
                 hint="set track_rows=True in both learners, or in neither",
             )
+        return theirs
 
-    def _mergeable(self, other: Any) -> FoldedStatistics:
-        """Return the validated state of ``other``. A learner without rows adopts its features and folds."""
+    def _same_kind(self, other: Any) -> FoldedStatistics:
         if isinstance(other, ClassStatistics):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
@@ -570,13 +564,11 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the classes that currently have rows."""
         self._need("classes_")
         return self._state._labels().array
 
     @property
     def class_count_(self) -> FloatArray:
-        """Current number of rows of each class."""
         self._need("class_count_")
         with lock_of(self):
             statistics = self._state.total
@@ -584,37 +576,31 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def coef_(self) -> FloatArray:
-        """Normals of the planes in units of the raw (or mapped) features."""
         self._need("coef_")
         return self._predictor().planes.coef
 
     @property
     def intercept_(self) -> FloatArray:
-        """Intercepts of the planes, including the threshold."""
         self._need("intercept_")
         return self._predictor().planes.intercept
 
     @property
     def C_(self) -> float:
-        """Value of C in use, given or selected."""
         self._need("C_")
         return self._predictor().planes.C
 
     @property
     def statistics_(self) -> ClassStatistics:
-        """Sufficient statistics of the current rows."""
         self._need("statistics_")
         return self._state.total
 
     @property
     def feature_map_(self) -> RandomFeatures | None:
-        """Fitted feature map, or None."""
         self._need("feature_map_")
         return self._state.feature_map
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Steps to which feature values are rounded; preliminary for the first 256 rows unless given."""
         self._need("quantizer_")
         return self._state.statistics.quantizer
 
@@ -646,7 +632,12 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Returns
         -------
         dict of str to ndarray of shape (n_folds,)
-            See :func:`steelyard.proximal.model_selection.validate_folds`.
+            ``test_squared_error`` is exact: the mean of ``(score - target)**2`` with the targets +1 and -1,
+            and equal total weights of positive and negative rows. ``test_auc``, ``test_sensitivity``,
+            ``test_specificity`` and ``test_gmean`` assume normally distributed scores, with the exact means
+            and variances of positive and negative rows. All measures are means over the planes, and ``nan``
+            if a fold has no positive or no negative rows. ``test_rows`` is the number of rows of the fold,
+            and ``C`` the regularization parameter.
         """
         statistics._check_has_folds("ProximalSVC.cross_validate")
         if self.C == "auto" and statistics.n_folds == 2:
@@ -685,16 +676,13 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             ``intercept_`` for every C.
         """
         check_started(self, "regularization_path")
-        try:
-            values = np.asarray(Cs, dtype=np.float64)
-        except (TypeError, ValueError):
-            values = np.array([])  # an empty array raises an error in the following check
-        if values.ndim != 1 or not len(values) or not (np.isfinite(values).all() and (values > 0.0).all()):
+        values = np.asarray(Cs)
+        if not ListOf(Positive()).accepts(values.tolist()):
             raise ParameterError(
                 f"Cs must be positive, finite numbers; got {Cs!r}.", source="ProximalSVC.regularization_path"
             )
         with lock_of(self):
-            planes = self._rule().path(self._state.total, values)
+            planes = self._rule().path(self._state.total, values.astype(np.float64))
         return np.array([p.coef for p in planes]), np.array([p.intercept for p in planes])
 
     def _rule(self, state: FoldedStatistics | None = None) -> PlaneRule:
@@ -714,7 +702,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     # -- prediction ---------------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        # The docstring is inherited. Native code writes the labels; a single row needs one native call.
+        # Native code writes the labels; a single row needs one native call.
         attributes = self.__dict__
         state = attributes.get("_state")
         if state is not None and state.single_row is not None:
@@ -738,16 +726,14 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return classes.decode(codes)
 
     def _enable_single_row_path(self) -> None:
-        """Create the native single-row model if this learner supports it.
-
-        With a ledger, this model can only predict, and it is discarded whenever a row is learned. So it is
-        created only at the second of two predictions between which nothing was learned.
-        """
+        """Create the native single-row model if this learner supports it."""
         if type(self) is not ProximalSVC or not isinstance(self.class_weight, (str, dict, NoneType)):
             # A subclass may override methods, and changes inside mappings other than dict go undetected.
             return
         state, version = self._state, self._state.statistics.version
         if state.ledger is not None and state.last_predict_version != version:
+            # With a ledger, the model can only predict, and it is discarded whenever a row is learned. So it
+            # is created at the second of two predictions between which nothing was learned.
             state.last_predict_version = version
             return
         with lock_of(self):
@@ -780,12 +766,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         labels = predictor.classes.array.tolist()
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        factors = prior_factors(
-            prior,
-            labels,
-            lambda: np.array([self._state.total.count(label) for label in labels]),
-            "ProximalSVC.predict_proba",
-        )
+        count = self._state.total.count
+        source = "ProximalSVC.predict_proba"
+        factors = prior_factors(prior, labels, lambda: np.array([count(label) for label in labels]), source)
         probabilities = predictor.planes.probabilities(scores)
         if factors is None:
             return probabilities
@@ -864,11 +847,8 @@ _cached_rule = lru_cache(maxsize=64, typed=True)(PlaneRule)
 
 
 def _message(other: Any) -> Any:
-    """Return the statistics of the learner ``other``, or ``other`` itself if it is not a learner.
-
-    Only the lock of ``other`` is held, to avoid deadlocks.
-    """
+    """Return the statistics of the learner ``other``, or ``other`` itself if it is not a learner."""
     if not isinstance(other, ProximalSVC):
         return other
     check_started(other, "merge")
-    return other.statistics()
+    return other.statistics()  # only the lock of `other` is held here, to avoid deadlocks

@@ -122,7 +122,7 @@ class FoldedStatistics:
         self.statistics = statistics
         self.n_folds = n_folds
         self.feature_map = feature_map
-        self.feature_names = feature_names  # of a message; the state of a learner has no names
+        self.feature_names = feature_names  # only messages have names, the state of a learner has none
         self.ledger = ledger
         self.is_difference = False  # whether difference() returned this message
         self.omitted_map: OmittedMap | None = None

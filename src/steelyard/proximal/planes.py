@@ -52,10 +52,8 @@ _MAX_LEVERAGE = 0.95  # upper limit of a mean leverage; a class with a single ro
 _TARGETS = np.array([1.0, -1.0])
 _MEAN_TOLERANCE = 1e-12  # relative rounding error of mean scores
 
-
-NativeArguments = tuple[
-    _native.ExactSums, list[int], tuple[float, bool, bool, bool, bool, bool, list[float]]
-]  # sums, slots of the classes, and the parameters of the native solver
+# Sums, slots of the classes, and the parameters of the native solver.
+NativeArguments = tuple[_native.ExactSums, list[int], tuple[float, bool, bool, bool, bool, bool, list[float]]]
 
 
 @dataclass(frozen=True)
@@ -79,31 +77,23 @@ class Planes:
         return finite or self._rewrite_overflown(rows, scores)
 
     def _rewrite_overflown(self, rows: Any, scores: FloatArray) -> bool:
-        """Recompute scores whose terms overflowed, using separate exponents; return whether all are finite.
-
-        A score beyond the largest double becomes the largest double. Scores of rows with NaN or inf are kept.
-        """
+        """Recompute scores of finite rows that overflowed; return whether all scores are finite."""
+        limit = np.finfo(np.float64).max
+        weights, weight_powers = np.frexp(np.column_stack([self.coef, self.intercept]))
         for i in np.flatnonzero(~np.isfinite(scores).all(axis=1)):
             row = rows[[i]].toarray()[0] if sp.issparse(rows) else rows[i]
-            if np.isfinite(row).all():
-                scores[i] = self._scaled_scores(row.astype(np.float64))
+            if not np.isfinite(row).all():
+                continue
+            values, powers = np.frexp(np.append(row.astype(np.float64), 1.0))
+            terms, exponents = values * weights, powers + weight_powers
+            top = np.where(terms != 0.0, exponents, -4000).max(axis=1, keepdims=True)
+            sums = np.ldexp(terms, exponents - top).sum(axis=1)
+            with np.errstate(over="ignore"):  # a score beyond the largest double becomes the largest double
+                scores[i] = np.clip(np.ldexp(sums, top[:, 0]), -limit, limit)
         return bool(np.isfinite(scores).all())
 
-    def _scaled_scores(self, row: FloatArray) -> FloatArray:
-        values, powers = np.frexp(np.append(row, 1.0))
-        weights, more_powers = np.frexp(np.column_stack([self.coef, self.intercept]))
-        terms, exponents = values * weights, powers + more_powers
-        top = np.where(terms != 0.0, exponents, -4000).max(axis=1, keepdims=True)
-        sums = np.ldexp(terms, exponents - top).sum(axis=1)
-        with np.errstate(over="ignore"):
-            limit = np.finfo(np.float64).max
-            return np.clip(np.ldexp(sums, top[:, 0]), -limit, limit)
-
     def write_labels(self, rows: Any, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]) -> bool:
-        """Write the label of the highest score of each row; return whether all scores are finite.
-
-        With a single plane, ``labels_of`` has the label of negative scores and the label of positive scores.
-        """
+        """Write the label of the highest score of each row; return whether all scores are finite."""
         if type(rows) is np.ndarray or not sp.issparse(rows):
             threads = _threads_for(rows)
             if _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, threads):
@@ -144,7 +134,13 @@ class PlaneRule:
     def predictor(self, state: FoldedStatistics) -> Predictor:
         """Return the planes and classes of the current rows."""
         classes = state._labels()
-        C = float(self.C) if self.C != "auto" else self._selected_C(state)
+        if self.C != "auto":
+            C = float(self.C)
+        else:
+            n_rows, selected = state.statistics.n_rows, state.selected_C
+            if selected is None or selected.rule != self or not selected.is_valid_for(n_rows):
+                selected = state.selected_C = SelectedC(self.select_C(state.total, state), self, n_rows)
+            C = selected.C
         return Predictor(classes, self.planes(state.total, C, classes.labels), state.feature_map)
 
     def planes(self, statistics: ClassStatistics, C: float, labels: list[Label] | None = None) -> Planes:
@@ -195,24 +191,13 @@ class PlaneRule:
     def reference_planes(self, statistics: ClassStatistics, C: float) -> Planes:
         """Return the planes computed by the LAPACK solver, which supports every case."""
         with limit_blas(statistics.n_features):
-            system = self._system(statistics)
-            equations = self._equations(system)
+            system, equations = self._problem(statistics)
             return self._finish(system, equations, solve(equations, C), C)
-
-    def _selected_C(self, state: FoldedStatistics) -> float:
-        """Return the C that was selected for ``state``, or select it now."""
-        n_rows, selected = state.statistics.n_rows, state.selected_C
-        if selected is None or selected.rule != self or not selected.n_rows <= n_rows < 2.0 * selected.n_rows:
-            selected = state.selected_C = SelectedC(self.select_C(state.total, state), self, n_rows)
-        return selected.C
 
     def select_C(
         self, statistics: ClassStatistics, state: FoldedStatistics, folds: Sequence[int] | None = None
     ) -> float:
-        """Return C as a number. With ``C="auto"``, C is selected by cross-validation.
-
-        ``folds`` are the folds to use (by default all), and ``statistics`` is the sum of their statistics.
-        """
+        """Return C, selected by cross-validation on some folds, whose sums are ``statistics``, if "auto"."""
         if self.C != "auto":
             return float(self.C)
         folds = range(state.n_folds) if folds is None else folds
@@ -227,8 +212,7 @@ class PlaneRule:
         tested = folds if statistics.n_features <= _MAX_FEATURES_FOR_ALL_FOLDS else folds[::3][:2]
         splits = self._splits(state, folds, tested)
         with limit_blas(statistics.n_features):
-            system = self._system(statistics)
-            return select_C(splits, system, self._equations(system), self._equations)
+            return select_C(splits, *self._problem(statistics), self._equations)
 
     def _splits(
         self, state: FoldedStatistics, folds: Sequence[int], tested: Sequence[int]
@@ -243,16 +227,16 @@ class PlaneRule:
     def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
         """Return the planes for several values of C."""
         with limit_blas(statistics.n_features):
-            system = self._system(statistics)
-            equations = self._equations(system)
+            system, equations = self._problem(statistics)
             return [
                 self._finish(system, equations, solutions, C)
                 for solutions, C in zip(solve_path(equations, Cs), Cs, strict=True)
             ]
 
-    def _system(self, statistics: ClassStatistics) -> System:
+    def _problem(self, statistics: ClassStatistics) -> tuple[System, PlaneEquations]:
         _labels(statistics)  # raises an error if there are no rows
-        return System(statistics, standardize=self.standardize)
+        system = System(statistics, standardize=self.standardize)
+        return system, self._equations(system)
 
     def _equations(self, system: System) -> PlaneEquations:
         regularizer = system.regularizer(
@@ -291,23 +275,18 @@ class PlaneRule:
 
 
 class SingleRowModel(_native.SingleRowModel):
-    """Native model for calls with one row, which implements the single-row path of a ProximalSVC.
+    """Native model of a ProximalSVC for calls with one row.
 
-    ``label(attributes, X)`` predicts and ``learn(learner, attributes, X, y)`` learns one row. They return
-    None and False, respectively, and change nothing if the call needs the general path: X is not an array
-    with one row of doubles, the label is new, a parameter has changed, another thread is learning, or the
-    statistics have been changed by anything but this model.
+    ``label`` and ``learn`` return None and False, and change nothing, if the call needs the general path:
+    X is not an array with one row of doubles, the label is new, a parameter has changed, another thread is
+    learning, or the statistics have been changed by anything but this model.
     """
 
     @classmethod
     def create(
         cls, rule: PlaneRule, state: FoldedStatistics, parameters: Mapping[str, Any], *, can_learn: bool
     ) -> Self | None:
-        """Create the model of a state, or return None if the state or a parameter is not supported.
-
-        The model is valid while the parameters of the learner are the same objects as ``parameters``. Without
-        ``can_learn`` it only predicts.
-        """
+        """Create the model, valid for the same ``parameters``, or return None if they are not supported."""
         if not state.is_plain or rule.C == "auto":
             return None
         version, classes = state.statistics.version, state._labels()
@@ -340,11 +319,7 @@ def _threads_for(rows: Any) -> int:
 
 
 def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
-    """Return the log-odds per unit of score, assuming normally distributed scores of equal variance.
-
-    ``positive`` and ``negative`` have one row per plane: mean and variance of the scores of the positive and
-    of the negative rows. The average of both variances is used.
-    """
+    """Return the log-odds per unit of score from [mean, variance] of normal scores of equal variance."""
     gap = positive[:, 0] - negative[:, 0]
     # If a class has weight zero, all rows have the same score, and the gap of the means is a rounding error.
     gap[np.abs(gap) <= _MEAN_TOLERANCE * np.maximum(np.abs(positive[:, 0]), np.abs(negative[:, 0]))] = 0.0
@@ -373,9 +348,6 @@ def leave_one_out_moments(
 
     The leverage ``h_i`` of one row needs the row, but the mean leverage of class ``c`` follows from its
     matrix ``M_c``, weight ``sigma_c`` and count ``l_c``: ``trace(inv(A) M_c) * sigma_c / l_c``.
-
-    ``moments`` has for each plane the [mean, variance] of the training scores of positive rows, then of
-    negative rows. ``weights`` are the weights of a positive and of a negative row.
     """
     if len(system.labels) != 2:
         return moments
@@ -404,10 +376,7 @@ def leave_one_out_moments(
 def _pair_traces(
     inverse: FloatArray, difference: FloatArray, matrices: list[FloatArray], counts: FloatArray
 ) -> FloatArray:
-    """Return ``trace(inv(A) M_c)`` of both classes, where ``A`` is the matrix of the least squares problem.
-
-    Coordinates are relative to the midpoint between the class means, and include the intercept.
-    """
+    """Return ``trace(inv(A) M_c)`` of both classes relative to the midpoint between their means."""
     symmetric = inverse + np.tril(inverse, -1).T
     pull = symmetric @ difference
     half = 0.5 / (1.0 - 0.5 * float(difference @ pull))  # Sherman-Morrison formula

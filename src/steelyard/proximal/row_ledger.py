@@ -99,10 +99,7 @@ class RowLedger:
 
 
 def row_hashes(X: Any) -> Hashes:
-    """Return a hash of each row.
-
-    The hash depends only on the values: dense and sparse rows have equal hashes.
-    """
+    """Return a hash of the values of each row; dense and sparse rows have equal hashes."""
     if sp.issparse(X):
         return _native.sparse_row_hashes(X.data, X.indices, X.indptr)
     return _native.row_hashes(X)

@@ -22,9 +22,8 @@ from steelyard.base import Label
 from steelyard.proximal.statistics import ClassStatistics
 
 _EPS = float(np.finfo(np.float64).eps)
-_MIN_RAW_SCALE = (
-    2.0**-200
-)  # minimum scale of a raw feature; a smaller scale would have no effect in floating-point arithmetic
+# Minimum scale of a raw feature; a smaller scale would have no effect in floating-point arithmetic.
+_MIN_RAW_SCALE = 2.0**-200
 _MAX_CLASSES_WITHOUT_FACTORS = 30  # up to this number of classes, one matrix per plane is cheap
 
 
@@ -73,27 +72,10 @@ class Regularizer:
 
 
 class System:
-    """Counts, sums and matrices of all classes, relative to one origin.
+    """Counts, sums and matrices of all classes in the coordinates ``(x - origin) / unit``, rounded correctly.
 
-    All values are correctly rounded exact sums. So equal rows give bit-identical values, whatever the
-    quantizer and the history.
-
-    Parameters
-    ----------
-    statistics : ClassStatistics
-        Statistics of the rows.
-    keys : mapping of label to list, optional
-        Keys in ``statistics`` of each class, if only some of the rows are used. No sums are copied.
-    standardize : bool
-        Whether the features are standardized. If not, units below 1 become 1, because tiny features are then
-        practically constant, and the inverse square of their unit would overflow.
-
-    Attributes
-    ----------
-    origin : ndarray of shape (n_features,)
-        A point near the mean of all rows. The coordinate of a constant feature is its value.
-    unit : ndarray of shape (n_features,)
-        Units of the coordinates ``z = (x - origin) / unit``. A unit is 1 except for features of extreme size.
+    Equal rows give bit-identical values, whatever the quantizer and the history. ``keys`` are the keys in
+    ``statistics`` of each class, if only some of the rows are used.
     """
 
     def __init__(
@@ -107,24 +89,22 @@ class System:
             keys = {label: [label] for label in statistics.classes}
         self.labels: list[Label] = sorted(keys)
         self._view = statistics.view([keys[label] for label in self.labels])
+        # A point near the mean of all rows; the coordinate of a constant feature is its value.
         self.origin: FloatArray = self._view.origin
+        # A unit is 1 except for features of extreme size.
         self.unit: FloatArray = np.ldexp(1.0, self._view.units)
-        self.standardize = standardize
-        self._scaling = None if standardize else self._raise_small_units()
+        self._scaling: FloatArray | None = None  # factor of each coordinate, or None if all factors are 1
+        if not standardize and (self.unit < 1.0).any():
+            # Units below 1 become 1, because tiny features are practically constant if they are not
+            # standardized, and the inverse square of their unit would overflow.
+            self._scaling = np.append(np.minimum(self.unit, 1.0), 1.0)
+            self.unit = np.maximum(self.unit, 1.0)
         self._dense: dict[int, FloatArray] = {}
-        self._factors: dict[int, tuple[FloatArray, FloatArray]] = {}
+        self._factors: dict[int, FloatArray] = {}
         self.counts = np.array([self._view.count(k) for k in range(len(self.labels))])
         self.sums = np.array([self._view.sums(k) for k in range(len(self.labels))])
         if self._scaling is not None:
             self.sums *= self._scaling[:-1]
-
-    def _raise_small_units(self) -> FloatArray | None:
-        """Raise units to at least 1; return the factor of each coordinate, or None if all factors are 1."""
-        if (self.unit >= 1.0).all():
-            return None
-        scaling = np.append(np.minimum(self.unit, 1.0), 1.0)
-        self.unit = np.maximum(self.unit, 1.0)
-        return scaling
 
     def _scaled(self, lower: FloatArray) -> FloatArray:
         return lower if self._scaling is None else lower * np.outer(self._scaling, self._scaling)
@@ -168,23 +148,23 @@ class System:
             self._dense[index] = self._scaled(self._view.matrix(index))
         return self._dense[index]
 
-    def factor(self, index: int) -> tuple[FloatArray, FloatArray] | None:
-        """Return a few rows ``F`` with ``F' F = E_c' E_c`` and weights of 1, or None if this is not faster.
-
-        ``F`` is computed from the matrix, so it depends on the current rows only.
-        """
+    def factor(self, index: int) -> FloatArray | None:
+        """Return a few rows ``F`` with ``F' F = E_c' E_c``, computed from sums, or None if not faster."""
         many_classes = len(self.labels) > _MAX_CLASSES_WITHOUT_FACTORS
         if not many_classes or 3.0 * self.counts[index] >= self.n_features + 1:
             return None
         if index not in self._factors:
             rows = self._view.factor(index, np.append(self.scale, 1.0))
-            self._factors[index] = rows if self._scaling is None else rows * self._scaling, np.ones(len(rows))
+            self._factors[index] = rows if self._scaling is None else rows * self._scaling
         return self._factors[index]
 
-    def total(self, class_factors: FloatArray | None = None) -> FloatArray:
+    @cached_property
+    def all_rows(self) -> FloatArray:
+        """Lower triangle of ``E'E`` of all rows."""
+        return self._scaled(self._view.total())
+
+    def total(self, class_factors: FloatArray) -> FloatArray:
         """Return the lower triangle of the sum of all class matrices, each multiplied by its factor."""
-        if class_factors is None:
-            return self._scaled(self._view.total())
         total = np.zeros((self.n_features + 1,) * 2)
         for index, factor in enumerate(class_factors):
             total += factor * self.matrix(index)
@@ -192,25 +172,16 @@ class System:
 
     def quadratics(self, index: int | None, vectors: FloatArray) -> FloatArray:
         """Return ``u' E_c' E_c u`` for each row ``u`` of ``vectors``, for one class or for all rows."""
-        factor = None if index is None else self.factor(index)
-        if factor is not None:
-            rows, weights = factor
-            result: FloatArray = weights @ np.square(rows @ vectors.T)
+        rows = None if index is None else self.factor(index)
+        if rows is not None:
+            result: FloatArray = np.ones(len(rows)) @ np.square(rows @ vectors.T)
             return result
         matrix = self.all_rows if index is None else self.matrix(index)
         return np.einsum("ij,ji->i", vectors, times(matrix, vectors.T))
 
-    @cached_property
-    def all_rows(self) -> FloatArray:
-        """Lower triangle of ``E'E`` of all rows."""
-        return self.total()
-
     def raw(self, solutions: FloatArray) -> FloatArray:
-        """Convert the normals of planes from the coordinates of the system to units of the raw features.
-
-        For a subnormal feature the exact coefficient may overflow; it is clipped to the largest double.
-        """
-        largest = np.finfo(np.float64).max
+        """Convert the normals of planes from the coordinates of the system to units of the raw features."""
+        largest = np.finfo(np.float64).max  # limit of the coefficient of a subnormal feature
         with np.errstate(over="ignore"):
             normals: FloatArray = np.ascontiguousarray(solutions[:, : self.n_features]) / self.unit
         return np.clip(normals, -largest, largest, out=normals)
