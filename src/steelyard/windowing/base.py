@@ -66,19 +66,17 @@ class WindowRows:
         )
 
     def without_oldest(self, n_rows: int) -> WindowRows:
-        """Return a buffer without the oldest ``n_rows`` rows.
-
-        If most rows leave, the others are copied, so that the memory of the large array can be freed.
-        """
+        """Return a buffer without the oldest ``n_rows`` rows."""
         newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
+        # If most rows leave, the others are copied, so that the memory of the large array can be freed.
         return WindowRows(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
 
 class WindowWrapper(GrowingMixin, Learner):
     """Base class of wrappers that decide which rows of a stream their estimator remembers.
 
-    ``estimator`` is the unfitted learner, ``estimator_`` the fitted one. A subclass defines ``_learn_rows``,
-    which replaces ``estimator_``.
+    ``estimator`` is the unfitted learner, ``estimator_`` the fitted one. A subclass defines ``_learn_rows``
+    or ``_slide``, which replace ``estimator_`` in a shallow copy of the wrapper.
     """
 
     _finds_nonfinite = True  # the estimator checks for NaN and infinity
@@ -148,18 +146,25 @@ class WindowWrapper(GrowingMixin, Learner):
         -------
         self
         """
+        return self._advance(X, y, None)
+
+    def _advance(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None) -> Self:
         with lock_of(self):
             working = shallow_copy(self)
-            working._check_params()
-            is_first = not working._is_started()
-            rows, labels = validate_plain_rows(working, X, y, "partial_fit")
-            working._learn_rows(rows, labels, is_first=is_first, published=self)
+            working._slide(X, y, time, published=self)
             self.__dict__ = working.__dict__
         return self
 
+    def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: Any) -> None:  # noqa: ARG002
+        """Learn rows and forget others on a shallow copy; other threads see the wrapper ``published``."""
+        self._check_params()
+        is_first = not self._is_started()
+        rows, labels = validate_plain_rows(self, X, y, "partial_fit")
+        self._learn_rows(rows, labels, is_first=is_first)
+
     @abstractmethod
-    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool, published: Any) -> None:
-        """Learn validated rows on a shallow copy; other threads see the wrapper ``published``."""
+    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
+        """Learn validated rows."""
 
     def _check_methods(self, *methods: str) -> None:
         check_not_class(self.estimator, type(self).__name__)
@@ -186,21 +191,8 @@ class WindowWrapper(GrowingMixin, Learner):
     def _grow(self, n_features: int) -> None:
         self.estimator_ = shallow_copy(self.estimator_).grow(n_features)
 
-    @estimator_has("decision_function")
-    @snapshot_read
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Return the scores of the estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        return self._validated_result("decision_function", X)
+    decision_function = estimator_has("decision_function")(GrowingMixin.decision_function)
+    explain = estimator_has("decision_function")(GrowingMixin.explain)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         estimator = self._fitted_estimator(method)
@@ -208,14 +200,11 @@ class WindowWrapper(GrowingMixin, Learner):
         return scores[:, None] if scores.ndim == 1 else scores, np.asarray(estimator.classes_)
 
     def _validated_result(self, method: str, X: Any) -> NDArray[Any]:
-        """Validate rows, and return the result of a method of the fitted estimator for them."""
         return self._result(self._fitted_estimator(method), method, validate_rows(self, X, method))
 
     def _result(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
         """Return the result of a method of the fitted estimator for validated rows."""
         return np.asarray(getattr(estimator, method)(rows))
-
-    explain = estimator_has("decision_function")(GrowingMixin.explain)
 
     def _remembered_rows(self) -> RememberedRows | None:
         estimator = self.estimator_
@@ -274,10 +263,7 @@ class WindowWrapper(GrowingMixin, Learner):
         return self._validated_result("predict_proba", X)
 
     def _new_estimator(self, rows: FloatArray) -> Any:
-        """Return an unfitted clone of the estimator. All clones share one feature map.
-
-        The map is fitted to the first rows. Estimators can be merged only if they have the same map.
-        """
+        """Return an unfitted clone of the estimator. All share one feature map, so they can be merged."""
         estimator = clone(self.estimator)
         if getattr(estimator, "feature_map", None) is not None:
             if self._map is None:

@@ -124,7 +124,6 @@ class Refit(TimedWindowWrapper):
 
     @property
     def n_rows_until_fit_(self) -> int:
-        """Number of rows until the estimator is fitted again."""
         self._need("n_rows_until_fit_")
         every = self.every
         if isinstance(every, float):
@@ -158,7 +157,6 @@ class Refit(TimedWindowWrapper):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the last fit in sorted order."""
         if "_fitted_classes" not in self.__dict__:
             raise AttributeError("Refit has no classes_ before its first fit.")
         return self._fitted_classes
