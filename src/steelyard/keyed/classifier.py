@@ -71,13 +71,13 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes that have rows now.
     keys_ : list
-        Keys that have rows now.
+        Keys that have rows now, in arbitrary order.
     borrow_ : float
         The value of ``borrow`` in use. It is infinite if all keys use the model of all rows.
     group_ : ProximalSVC
         The model of all rows.
     quantizer_ : Quantizer
-        The quantizer in use.
+        The quantizer in use; preliminary until 256 rows are learned.
     n_features_in_ : int
         Number of columns, including the key.
 
@@ -134,7 +134,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        # The docstring is inherited from the base class.
         super().fit(self._with_numeric_keys(X, "fit"), y, sample_weight)
         self._texts = ()
         return self
@@ -147,7 +146,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        # The docstring is inherited from the base class.
         super().partial_fit(self._with_numeric_keys(X, "partial_fit"), y, classes, sample_weight)
         self._texts = ()
         return self
@@ -343,21 +341,18 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the classes that currently have rows."""
         self._need("classes_")
         with lock_of(self):
             return sorted_classes(self._state.frozen().classes())
 
     @property
     def keys_(self) -> list[Key]:
-        """Keys that currently have rows, in arbitrary order."""
         self._need("keys_")
         with lock_of(self):
             return self._state.keys
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Quantizer in use. It is preliminary until 256 rows are learned."""
         self._need("quantizer_")
         with lock_of(self):
             quantizer = self._state.frozen().quantizer
@@ -366,7 +361,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def group_(self) -> ProximalSVC:
-        """Model of all rows."""
         self._need("group_")
         with lock_of(self):
             statistics = self._state.frozen().group_statistics
@@ -374,7 +368,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def borrow_(self) -> float:
-        """Value of ``borrow`` in use."""
         self._need("borrow_")
         with lock_of(self):
             return self._borrowed()
@@ -420,8 +413,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         """Select the value of ``borrow`` again if the number of rows has doubled or halved.
 
         Every call that learns or forgets rows calls this method, so the value does not depend on predictions.
-        A prediction selects the value only after an interrupted call. While there is no quantizer, the value
-        selected by a prediction is not kept.
         """
         state = self._state
         if self.borrow != "auto" or state.quantizer is None or state.n_folds == 1:
@@ -532,9 +523,10 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         features, place = np.delete(X, self._place, axis=1), self._place
-        mean = np.delete(background, place, axis=1).mean(axis=0) if background is not None else None
-        if mean is None:
+        if background is None:
             mean = self.group_.statistics_.mean_offset()[0]
+        else:
+            mean = np.delete(background, place, axis=1).mean(axis=0)
         at_mean = np.tile(mean, (len(X) + 1, 1))
         numbers = np.append(X[:, place], 0.0).astype(np.intp)
         reference = self._scores_of(at_mean, numbers, "explain")[0]
@@ -564,14 +556,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             "places": places.astype(np.int64),
             "columns": columns.astype(np.int64),
             "sums": triangles,
-            "early": None
-            if early is None
-            else {
-                "X": early.X,
-                "keys": _packed(early.keys),
-                "labels": early.labels,
-                "weights": early.weights,
-            },
+            "early": {**vars(early), "keys": _packed(early.keys)} if sums.quantizer is None else None,
             "selected": sums.selected,
         }
 
@@ -585,9 +570,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         if quantizer is not None and quantizer.n_features != n_features:
             raise ValueError("the quantizer has another number of features")
         self._place = self._key_column(self.n_features_in_)
-        early = None if state["early"] is None else _restored_rows(state["early"], n_features)
-        if quantizer is None and early is None:
-            raise ValueError("the state has neither buffered first rows nor a quantizer")
         keys, labels = _unpacked(state["keys"]), restored_labels(state["labels"])
         places, columns = (np.asarray(state[name], dtype=np.int64) for name in ("places", "columns"))
         triangles = np.array(state["sums"], dtype=np.int64)
@@ -599,7 +581,10 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             raise ValueError("the sums do not match the keys and classes")
         sums = KeyedSums(n_features, n_folds, quantizer)
         sums.add_triangles(Triangles(keys, labels, places, columns, triangles), "KeyedClassifier")
-        sums.early = early if quantizer is None else None
+        if quantizer is None:
+            if state["early"] is None:
+                raise ValueError("the state has neither buffered first rows nor a quantizer")
+            sums.early = _restored_rows(state["early"], n_features)
         self._state, selected = sums, state["selected"]
         sums.selected = None if selected is None else (float(selected[0]), float(selected[1]))
 
