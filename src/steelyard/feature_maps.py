@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -38,7 +37,7 @@ def _power_below(value: float) -> float:
 
 
 @dataclass(frozen=True)
-class ProjectionMap(ABC):
+class ProjectionMap:
     """Base class of rounded functions of the projection ``starts + ((x - shift) * scale) @ weights``.
 
     Weights and coordinates have 24 bits, so products are exact. Sums are computed from the first feature to
@@ -55,9 +54,7 @@ class ProjectionMap(ABC):
     function: ClassVar[str]
 
     def __post_init__(self) -> None:
-        _check_single(self.quantum, self.height)
-        _check_shapes(self, self.weights, self.starts)
-        _check_finite(self.shift, self.scale, self.weights, self.starts, self.height)
+        _check_map(self, self.weights, self.starts, self.height)
 
     def apply(self, X: Any) -> FloatArray:
         out = np.empty((X.shape[0], len(self.starts)))
@@ -91,18 +88,15 @@ class ProjectionMap(ABC):
         """Compute the output features from the intermediate values returned by :meth:`map_intermediates`."""
         return intermediates
 
-    @abstractmethod
     def _numbers(self) -> tuple[float, float, float]:
         """Return amplitude, step and ceiling as arguments of the native code."""
+        return self.height / self.quantum, self.quantum, 1.0
 
 
 class FourierMap(ProjectionMap):
     """Map ``height * cos(2 pi t)``, where the projection ``t`` is an angle in turns."""
 
     function = "cosine"
-
-    def _numbers(self) -> tuple[float, float, float]:
-        return self.height / self.quantum, self.quantum, 1.0
 
     @classmethod
     def make(cls, mean: FloatArray, scale: FloatArray, weights: FloatArray, phases: FloatArray) -> FourierMap:
@@ -142,9 +136,6 @@ class SigmoidMap(ProjectionMap):
 
     function = "sigmoid"
 
-    def _numbers(self) -> tuple[float, float, float]:
-        return self.height / self.quantum, self.quantum, 1.0
-
     @classmethod
     def make(cls, mean: FloatArray, scale: FloatArray, weights: FloatArray, biases: FloatArray) -> SigmoidMap:
         """Return the map ``1 / (1 + exp(-((x - mean) * scale) @ weights - biases))``."""
@@ -172,9 +163,9 @@ class LandmarkMap:
     euclidean: bool
 
     def __post_init__(self) -> None:
-        _check_single(self.quantum, self.step)
-        _check_shapes(self, self.landmarks, self.root[0])
-        _check_finite(self.shift, self.scale, self.landmarks, self.root, self.step)
+        _check_map(self, self.landmarks, self.root[0], self.step)
+        if not np.isfinite(self.root).all():
+            raise ValueError("a feature map contains numbers that are not finite")
         if self.root.shape != (self.root.shape[0],) * 2:
             raise ValueError("the root of the landmarks' kernel matrix must be square")
 
@@ -264,17 +255,11 @@ class LandmarkMap:
         return self.step * 2.0**-KERNEL_BITS / self.quantum
 
 
-def _check_finite(*parts: Any) -> None:
-    if not all(np.isfinite(part).all() for part in parts):
-        raise ValueError("a feature map contains numbers that are not finite")
-
-
-def _check_single(*parts: Any) -> None:
-    if not all(isinstance(part, Real) for part in parts):  # a damaged file may contain a list here
+def _check_map(
+    fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray, size: float
+) -> None:
+    if not all(isinstance(number, Real) for number in (fitted.quantum, size)):
         raise ValueError("a feature map contains a list in place of a number")
-
-
-def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray) -> None:
     if fitted.shift.ndim != 1 or outputs.ndim != 1:
         raise ValueError("a feature map needs one array entry per feature and per component")
     if fitted.scale.shape != fitted.shift.shape or weights.shape != (len(fitted.shift), len(outputs)):
@@ -282,6 +267,8 @@ def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outp
     # A damaged file may contain a step of zero, by which native code would divide.
     if not (np.frexp(fitted.quantum)[0] == 0.5 and 2.0**-200 < fitted.quantum < 2.0**200):
         raise ValueError("the step of a feature map must be a power of two")
+    if not all(np.isfinite(part).all() for part in (fitted.shift, fitted.scale, weights, outputs, size)):
+        raise ValueError("a feature map contains numbers that are not finite")
 
 
 def _rows(X: Any) -> FloatArray:
