@@ -14,7 +14,7 @@ from steelyard._concurrency import lock_of
 from steelyard._labels import all_forgotten_error, restored_labels
 from steelyard._threads import limit_blas
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import check_magnitude, check_started, validate_rows
+from steelyard._validation import check_magnitude, check_started, validate_rows, validate_table
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -132,36 +132,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     # -- learning and forgetting --------------------------------------------------------------------
 
-    @transactional
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        super().fit(self._with_numeric_keys(X, "fit"), y, sample_weight)
-        self._texts = ()
-        return self
-
-    @transactional
-    def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        super().partial_fit(self._with_numeric_keys(X, "partial_fit"), y, classes, sample_weight)
-        self._texts = ()
-        return self
-
-    @transactional
-    def _change(self, add: Any, forget: Any, method: str) -> Self:
-        super()._change(self._with_numeric_side(add, method), self._with_numeric_side(forget, method), method)
-        self._texts = ()
-        return self
-
-    def _with_numeric_side(self, rows: Any, method: str) -> Any:
-        if rows is None:
-            return None
-        X, *others = self._triple(rows, method)
-        return self._with_numeric_keys(X, method), *others
-
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
         self._place = self._key_column(width)
@@ -180,7 +150,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     def _learn(self, batch: Batch) -> None:
         self._state.add(self._keyed_rows(batch, "partial_fit"), "KeyedClassifier.partial_fit")
-        self._select_borrow()
+        self._finish_change()
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         source = f"KeyedClassifier.{method}"
@@ -192,6 +162,10 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             self._state.add(added, source)
         if forgotten is not None:
             self._state.remove(forgotten, source)
+        self._finish_change()
+
+    def _finish_change(self) -> None:
+        self._texts = ()
         self._select_borrow()
 
     @transactional
@@ -251,19 +225,20 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     # -- conversion of keys ------------------------------------------------------------------------------
 
-    def _with_numeric_keys(self, X: Any, method: str) -> Any:
-        """Return X with a numeric key column; text keys are replaced by their indices in ``_texts``."""
-        X, texts = self._split_texts(X, method, len(self._texts))
+    def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> Any:
+        """Return a table with text keys as numbers; the keys become their indices in ``_texts``."""
+        table, texts = self._split_texts(X, source, len(self._texts))
+        if table is X:
+            return None
         self._texts = (*self._texts, *texts)
-        return X
+        return validate_table(self, table, source.rpartition(".")[2], reset=reset, learn=learn)
 
-    def _split_texts(self, X: Any, method: str, begin: int = 0) -> tuple[Any, list[str]]:
+    def _split_texts(self, X: Any, source: str, begin: int = 0) -> tuple[Any, list[str]]:
         """Replace text keys by consecutive integers starting at ``begin``; return X and the text keys."""
         if hasattr(X, "to_pandas"):
             X = X.to_pandas()
         if not hasattr(X, "iloc") or not isinstance(self.key, str):
             return X, []
-        source = f"KeyedClassifier.{method}"
         if self.key not in X.columns:
             raise DataError(
                 f"the table has no column {self.key!r}; it has {', '.join(map(str, X.columns[:10]))}.",
@@ -449,7 +424,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         check_started(self, method)
         self._check_params()
         with lock_of(self):
-            X, texts = self._split_texts(X, method)
+            X, texts = self._split_texts(X, f"KeyedClassifier.{method}")
             rows = validate_rows(self, X, method)
             self._check_key_type(method, is_text=bool(texts))
             features, keys = self._separated(rows, texts)
@@ -503,14 +478,14 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
                 hint="omit changes=True, or explain group_, the model of all rows",
             )
         found = super().explain(X, background=background, changes=False)
-        rows, texts = self._split_texts(X, "explain")
+        rows, texts = self._split_texts(X, "KeyedClassifier.explain")
         values = found.values.astype(object)
         values[:, self._place] = texts or super()._explained_rows(rows)[:, self._place]
         return replace(found, values=values)
 
     def _explained_rows(self, X: Any) -> FloatArray:
         """Return validated rows with each key replaced by its internal number."""
-        X, texts = self._split_texts(X, "explain")
+        X, texts = self._split_texts(X, "KeyedClassifier.explain")
         rows = super()._explained_rows(X).copy()
         self._check_key_type("explain", is_text=bool(texts))
         rows[:, self._place] = self._state.frozen().numbers(self._separated(rows, texts)[1])

@@ -10,9 +10,8 @@ from scipy.special import ndtr
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
-from steelyard.proximal.solver import PlaneEquations, plane_classes, score_moments, solve_path
+from steelyard.proximal.solver import PlaneEquations, System, plane_classes, score_moments, solve_path
 from steelyard.proximal.statistics import ClassStatistics
-from steelyard.proximal.system import System
 
 if TYPE_CHECKING:
     from steelyard.proximal.folds import FoldedStatistics

@@ -27,6 +27,7 @@ from steelyard.proximal.folds import ClassLabels, FoldedStatistics
 from steelyard.proximal.model_selection import SelectedC, select_C
 from steelyard.proximal.solver import (
     PlaneEquations,
+    System,
     auc_equations,
     margin_equations,
     score_moments,
@@ -34,7 +35,6 @@ from steelyard.proximal.solver import (
     solve_path,
 )
 from steelyard.proximal.statistics import ClassStatistics
-from steelyard.proximal.system import System
 from steelyard.thresholds import normal_gmean_threshold
 
 # Maximum number of features for which C is selected with all folds; above it, only two folds are used.

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from steelyard._concurrency import FrozenState, VersionedValue, lock_of, shallow_copy, synchronized
 from steelyard._deprecation import renamed_parameters
 from steelyard._types import FloatArray
-from steelyard._validation import validate_plain_rows
+from steelyard._validation import checked_times, validate_plain_rows
 from steelyard.base import BatchLearner
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.explanation.neighbors import RememberedRows
@@ -232,13 +232,10 @@ def validated_times(
             source=source,
             hint="name the column with the times, or give the window as a number of rows",
         )
-    times = np.asarray(time, dtype=np.float64)
-    if times.shape != (n_rows,) or not np.isfinite(times).all():
-        raise DataError(
-            f"expected one finite time for each of {n_rows} rows; got an array of shape {times.shape} with "
-            f"{np.count_nonzero(~np.isfinite(times))} NaN or infinite values.",
-            source=source,
-        )
+    try:
+        times = checked_times(time, n_rows)
+    except DataError as error:
+        raise error.with_source(source) from None
     if (np.diff(np.concatenate([latest, times])) < 0).any():
         raise DataError("the times of the rows must not decrease; nothing was changed.", source=source)
     return times
