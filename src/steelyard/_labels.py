@@ -92,9 +92,6 @@ class LabelEncoder:
     def __init__(self, labels: Iterable[Label] = ()) -> None:
         self.labels: list[Label] = list(labels)
         self._codes: dict[Label, int] = {label: code for code, label in enumerate(self.labels)}
-        # Entry i is the code of the integer label `_lowest` + i, or -1 if this integer is not a label.
-        self._lowest, self._lookup = 0, np.zeros(0, dtype=np.intp)
-        self._lookup_is_dense = False  # whether every integer in the range of the table is a label
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -106,34 +103,16 @@ class LabelEncoder:
         """Return the codes of labels. New labels are added in the order of the rows."""
         if not len(y):
             return np.zeros(0, dtype=np.intp)
-        if y.dtype.kind == "i" and (known := self.looked_up(y)) is not None:
-            return known
         distinct, positions = encode_labels(y)
         if not all(label in self._codes for label in distinct):
             first_rows = np.full(len(distinct), len(y))
             np.minimum.at(first_rows, positions, np.arange(len(y)))
             for position in np.argsort(first_rows).tolist():
                 self.add(distinct[position])
-        if y.dtype.kind == "i" and distinct[-1] - distinct[0] < _MAX_LOOKUP_RANGE:
-            self._lowest = distinct[0]
-            self._lookup = np.full(distinct[-1] - distinct[0] + 1, -1, dtype=np.intp)
-            self._lookup[np.array(distinct) - self._lowest] = self.numbers(distinct)
-            self._lookup_is_dense = len(distinct) == len(self._lookup)
         return self.numbers(distinct)[positions]
 
-    def looked_up(self, y: NDArray[Any]) -> Codes | None:
-        """Return the codes of integer labels from the lookup table, or None if a label is not in it."""
-        offsets = y - self._lowest
-        if not len(y) or offsets.min() < 0 or offsets.max() >= len(self._lookup):
-            return None
-        codes = self._lookup[offsets]
-        return codes if self._lookup_is_dense or codes.min() >= 0 else None
-
     def add(self, label: Label) -> int:
-        """Return the code of a label, and add the label if it is new.
-
-        Raises DataTypeError if the label cannot be compared with the other labels.
-        """
+        """Return the code of a label, added if it is new; raise DataTypeError if it cannot be compared."""
         code = self._codes.get(label)
         if code is not None:
             return code
@@ -167,10 +146,7 @@ class LabelEncoder:
 
 
 class EncodedLabels(np.ndarray[Any, Any]):
-    """Array of labels with known codes, which :func:`encode_labels` need not compute.
-
-    Slices and results of computations are ordinary arrays without codes.
-    """
+    """Array of labels with known codes, which :func:`encode_labels` need not compute; slices have none."""
 
     _encoded: tuple[list[Label], NDArray[np.int32]] | None = None
 
@@ -200,10 +176,8 @@ def is_plain_labels(y: Any, n_rows: int) -> bool:
 
 
 def numpy_labels(y: Any) -> Any:
-    """Convert labels of extension types to NumPy types if scikit-learn would reject or round them.
-
-    Strings that NumPy would truncate are kept as objects, so that :func:`encode_labels` can reject them.
-    """
+    """Convert labels of extension types to NumPy types if scikit-learn would reject or round them."""
+    # Strings that NumPy would truncate are kept as objects, so that encode_labels() can reject them.
     if isinstance(y, list | tuple) and any(map(_ends_with_nul, y)):
         return np.array(y, dtype=object)
     dtype = getattr(y, "dtype", None)

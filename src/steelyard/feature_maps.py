@@ -40,6 +40,9 @@ def _power_below(value: float) -> float:
 class ProjectionMap:
     """Base class of rounded functions of the projection ``starts + ((x - shift) * scale) @ weights``.
 
+    ``map_intermediates`` returns values of which the output features are linear functions, and ``completed``
+    computes the features from them. In projections they are the features, in landmark maps kernel values.
+
     Weights and coordinates have 24 bits, so products are exact. Sums are computed from the first feature to
     the last, so the output is bit-identical in every batch. The names of the fields are keys in files.
     """
@@ -73,19 +76,15 @@ class ProjectionMap:
         return out
 
     def map_intermediates(self, X: FloatArray) -> FloatArray:
-        """Return intermediate values, of which the output features are linear functions."""
         return self.apply(X)
 
     def native_intermediates(self) -> tuple[Any, ...]:
-        """Return function, arrays and numbers for the native call that computes :meth:`map_intermediates`."""
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients of intermediate values that give the same scores as those of the features."""
         return coef
 
     def completed(self, intermediates: FloatArray) -> FloatArray:
-        """Compute the output features from the intermediate values returned by :meth:`map_intermediates`."""
         return intermediates
 
     def _numbers(self) -> tuple[float, float, float]:
@@ -219,13 +218,11 @@ class LandmarkMap:
         return out
 
     def map_intermediates(self, X: FloatArray) -> FloatArray:
-        """Return kernel values at the landmarks, of which the output features are linear functions."""
         out = np.empty((len(X), len(self.root)))
         _write_halvings(np.ascontiguousarray(X, dtype=np.float64), self._halving, out)
         return out
 
     def native_intermediates(self) -> tuple[Any, ...]:
-        """Return function, arrays and numbers for the native call that computes :meth:`map_intermediates`."""
         return self._halving
 
     @cached_property
@@ -233,13 +230,11 @@ class LandmarkMap:
         return _halving(self.shift, self.scale, self.landmarks, self.euclidean)
 
     def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
-        """Convert coefficients of output features to those of kernel values that give the same scores."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-KERNEL_BITS)
 
     def completed(self, intermediates: FloatArray) -> FloatArray:
-        """Compute the output features from kernel values."""
         out = np.empty(intermediates.shape)
         _native.linear_scores(intermediates, self._root_columns, np.zeros(len(self.root)), out, num_threads())
         _native.round_to_step(out, self._step_ratio, self.quantum, num_threads())

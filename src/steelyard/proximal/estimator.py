@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard import _native
 from steelyard._concurrency import lock_of, snapshot_read
 from steelyard._deprecation import renamed_attribute, renamed_method, renamed_parameters, warn_renamed
 from steelyard._dict_rows import DictRowsMixin
@@ -58,7 +59,7 @@ from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.drift_report import DriftReport, compare_statistics
 from steelyard.proximal.folds import FoldedStatistics, mapped_blocks
 from steelyard.proximal.model_selection import SelectedC, validate_folds
-from steelyard.proximal.planes import PlaneRule, Planes, Predictor, SingleRowModel
+from steelyard.proximal.planes import PlaneRule, Planes, Predictor
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel, RowLedger, batch_hashes
 from steelyard.proximal.statistics import ClassStatistics
@@ -236,7 +237,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         attributes = self.__dict__
         if classes is not None or sample_weight is not None or "_state" not in attributes:
             return super().partial_fit(X, y, classes, sample_weight)
-        single_row: SingleRowModel | None = attributes["_state"].single_row
+        single_row: _native.SingleRowModel | None = attributes["_state"].single_row
         if single_row is not None and single_row.learn(self, attributes, X, y):
             return self
         super().partial_fit(X, y)
@@ -727,19 +728,29 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     def _enable_single_row_path(self) -> None:
         """Create the native single-row model if this learner supports it."""
-        if type(self) is not ProximalSVC or not isinstance(self.class_weight, (str, dict, NoneType)):
-            # A subclass may override methods, and changes inside mappings other than dict go undetected.
-            return
+        # A subclass may override methods, and changes inside mappings other than dict go undetected.
+        is_supported = type(self) is ProximalSVC and isinstance(self.class_weight, (str, dict, NoneType))
         state, version = self._state, self._state.statistics.version
+        if not is_supported or not state.is_plain or self.C == "auto":
+            return
         if state.ledger is not None and state.last_predict_version != version:
             # With a ledger, the model can only predict, and it is discarded whenever a row is learned. So it
             # is created at the second of two predictions between which nothing was learned.
             state.last_predict_version = version
             return
         with lock_of(self):
+            state = self._state
+            version, classes = state.statistics.version, state._labels()
+            arguments = self._rule().native_arguments(state.statistics, float(self.C), classes.labels)
+            if arguments is None:
+                return
+            sums, slots, rule = arguments
+            labels = [classes.array[k : k + 1].copy() for k in range(len(slots))]
+            # Without labels to learn, the model only predicts.
+            known = {} if state.ledger is not None else dict(zip(classes.labels, slots, strict=True))
             parameters = {name: self.__dict__[name] for name in self._constraints}
-            self._state.single_row = SingleRowModel.create(
-                self._rule(), self._state, parameters, can_learn=state.ledger is None
+            state.single_row = _native.SingleRowModel(
+                sums, version, slots, labels, known, parameters, "feature_names_in_", *rule
             )
 
     @snapshot_read

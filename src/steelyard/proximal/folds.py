@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard import _native
 from steelyard.base import Batch, Label, check_same_features, sorted_classes
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.features import RandomFeatures
@@ -23,7 +24,6 @@ from steelyard.proximal.statistics import ClassStatistics, never_learned
 
 if TYPE_CHECKING:
     from steelyard.proximal.model_selection import SelectedC
-    from steelyard.proximal.planes import SingleRowModel
 
 _BLOCK_ROWS = 2048  # number of rows that a feature map transforms at a time
 _MAX_FOLDS = 100  # largest number of folds that is read from a file; the cost of selecting C grows with it
@@ -129,7 +129,10 @@ class FoldedStatistics:
         self.is_plain = feature_map is None and n_folds == 1
         self.buffer: BufferedRows | None = None
         self.selected_C: SelectedC | None = None  # stays valid while rows are added but not removed
-        self.single_row: SingleRowModel | None = None
+        # Native model for calls with one row. It returns None or False if the call needs the general path: X
+        # is not an array with one row of doubles, the label is new, a parameter has changed, another thread
+        # is learning, or the statistics have been changed by anything but this model.
+        self.single_row: _native.SingleRowModel | None = None
         self.last_predict_version: int | None = None  # version at the last prediction of a single row
         self._cache: dict[str, tuple[Any, Any]] = {}
         self._class_labels: ClassLabels | None = None

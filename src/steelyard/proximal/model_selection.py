@@ -100,9 +100,6 @@ def _score_sums(
     return counts, np.stack([sums, total_sums - sums]), np.stack([squares, total_squares - squares])
 
 
-# -- shrinkage of small groups of rows towards all rows -----------------------------------------------
-
-
 # Candidate numbers of borrowed rows, from which cross-validation selects one.
 CANDIDATE_ROWS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)
 
@@ -117,8 +114,20 @@ def borrowed_share(n_rows: float, borrow: float) -> float:
 
 def validate_folds(rule: PlaneRule, state: FoldedStatistics) -> dict[str, FloatArray]:
     """Return the result of :meth:`ProximalSVC.cross_validate`; there must be at least two folds."""
-    folds = state.folds
-    measured = [_validate_fold(rule, state, folds, test) for test in range(len(folds))]
+    folds, measured = state.folds, []
+    for test, fold in enumerate(folds):
+        others = [number for number, other in enumerate(folds) if number != test and other.classes]
+        training = state.subset(others)
+        if len(training.classes) < 2:
+            raise DataError(
+                f"without fold {test} there are rows of {len(training.classes)} class(es); "
+                "at least two are needed.",
+                source="cross_validate",
+                hint="use more rows or fewer folds",
+            )
+        planes = rule.planes(training, rule.select_C(training, state, others))
+        measures = _measures(planes.coef, planes.intercept, training.classes, fold)
+        measured.append({**{f"test_{name}": value for name, value in measures.items()}, "C": planes.C})
     return {name: np.array([measures[name] for measures in measured]) for name in measured[0]}
 
 
@@ -138,23 +147,6 @@ def compare_with_own_model(
     if len(statistics.classes) < 2:
         return measures, dict.fromkeys(measures, float("nan"))
     return measures, measure(fresh.merge(statistics), statistics)
-
-
-def _validate_fold(
-    rule: PlaneRule, state: FoldedStatistics, folds: list[ClassStatistics], test: int
-) -> dict[str, float]:
-    others = [number for number, fold in enumerate(folds) if number != test and fold.classes]
-    training = state.subset(others)
-    if len(training.classes) < 2:
-        raise DataError(
-            f"without fold {test} there are rows of {len(training.classes)} class(es); "
-            "at least two are needed.",
-            source="cross_validate",
-            hint="use more rows or fewer folds",
-        )
-    planes = rule.planes(training, rule.select_C(training, state, others))
-    measures = _measures(planes.coef, planes.intercept, training.classes, folds[test])
-    return {**{f"test_{name}": value for name, value in measures.items()}, "C": planes.C}
 
 
 def _measures(

@@ -5,9 +5,9 @@ Two solvers compute the planes. Only :meth:`PlaneRule.native_arguments` chooses 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -272,39 +272,6 @@ class PlaneRule:
         coef = system.raw(solutions)
         intercept = -(coef @ system.origin) - solutions[:, -1] - threshold
         return Planes(coef, intercept, float(_logistic_slope(positive, negative).mean()), C)
-
-
-class SingleRowModel(_native.SingleRowModel):
-    """Native model of a ProximalSVC for calls with one row.
-
-    ``label`` and ``learn`` return None and False, and change nothing, if the call needs the general path:
-    X is not an array with one row of doubles, the label is new, a parameter has changed, another thread is
-    learning, or the statistics have been changed by anything but this model.
-    """
-
-    @classmethod
-    def create(
-        cls, rule: PlaneRule, state: FoldedStatistics, parameters: Mapping[str, Any], *, can_learn: bool
-    ) -> Self | None:
-        """Create the model, valid for the same ``parameters``, or return None if they are not supported."""
-        if not state.is_plain or rule.C == "auto":
-            return None
-        version, classes = state.statistics.version, state._labels()
-        labels = classes.labels
-        arguments = rule.native_arguments(state.statistics, float(rule.C), labels)
-        if arguments is None:
-            return None
-        sums, slots, native_parameters = arguments
-        return cls(
-            sums,
-            version,
-            slots,
-            [classes.array[k : k + 1].copy() for k in range(len(labels))],
-            dict(zip(labels, slots, strict=True)) if can_learn else {},
-            dict(parameters),
-            "feature_names_in_",
-            *native_parameters,
-        )
 
 
 def _labels(statistics: ClassStatistics) -> list[Label]:

@@ -65,12 +65,8 @@ class LabelReader:
     ) -> tuple[NDArray[np.int64], Codes]:
         with np.errstate(invalid="ignore"):
             labels = values.astype(np.int64)
-        if (labels == values).all():
-            known = self.table.looked_up(labels)  # usual case: all labels are known and valid
-            if known is not None:
-                return labels, known
-            if np.abs(labels).max(initial=0) <= _MAX_INTEGER:
-                return labels, self.table.codes(labels)
+        if (labels == values).all() and np.abs(labels).max(initial=0) <= _MAX_INTEGER:
+            return labels, self.table.codes(labels)
         self._check_present(np.isnan(values), place, first_row)
         large = np.abs(values) > _MAX_INTEGER
         row = int(large.argmax() if large.any() else (labels != values).argmax())

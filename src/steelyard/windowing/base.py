@@ -130,6 +130,8 @@ class WindowWrapper(GrowingMixin, Learner):
         X: ArrayLike,
         y: ArrayLike,
         classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
+        *,
+        time: ArrayLike | None = None,
     ) -> Self:
         """Learn the given rows and forget rows that are too old. The call is atomic.
 
@@ -141,14 +143,14 @@ class WindowWrapper(GrowingMixin, Learner):
             Labels of the rows.
         classes : ignored
             Accepted for compatibility with other learners.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, in increasing order; required if the window is a duration, and
+            ignored otherwise.
 
         Returns
         -------
         self
         """
-        return self._advance(X, y, None)
-
-    def _advance(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None) -> Self:
         with lock_of(self):
             working = shallow_copy(self)
             working._slide(X, y, time, published=self)

@@ -6,7 +6,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,46 +56,10 @@ def window_size(
     )
 
 
-class TimedWindowWrapper(WindowWrapper):
-    """Base class of wrappers whose window is a number of rows or a duration; subclasses define ``_slide``."""
-
-    takes_time = True
-
-    def partial_fit(  # type: ignore[override]  # no sample_weight: the age of a row determines its weight
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
-        *,
-        time: ArrayLike | None = None,
-    ) -> Self:
-        """Add rows to the window, and forget the rows that leave it.
-
-        :class:`SlidingWindow` updates its estimator in every call. :class:`Refit` fits a new estimator on the
-        rows of the window when that is due. The call is atomic.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, oldest first.
-        y : array-like of shape (n_samples,)
-            Labels of the rows.
-        classes : ignored
-            Accepted for compatibility with other learners.
-        time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, in increasing order; required if the window is a duration.
-
-        Returns
-        -------
-        self
-        """
-        return self._advance(X, y, time)
-
-
 @renamed_parameters(learner="estimator")
 @storable("SlidingWindow", former_parameters={"learner": "estimator"})
 @dataclass(eq=False, repr=False)
-class SlidingWindow(TimedWindowWrapper):
+class SlidingWindow(WindowWrapper):
     """Sliding window: the estimator always equals one that is fitted only on the newest rows.
 
     Parameters
@@ -134,6 +98,7 @@ class SlidingWindow(TimedWindowWrapper):
     True
     """
 
+    takes_time = True
     n_rebuilt_ = 0
 
     estimator: Any
