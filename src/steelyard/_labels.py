@@ -192,10 +192,7 @@ def numpy_labels(y: Any) -> Any:
 
 
 def _without_objects(y: Any) -> Any:
-    """Convert objects that are all booleans or all integers, which scikit-learn rejects; keep all others.
-
-    A column with missing labels consists of objects, also after the rows without a label were dropped.
-    """
+    """Convert objects that are all booleans or all integers, which scikit-learn rejects; keep all others."""
     labels = np.asarray(y, dtype=object).ravel().tolist()
     kinds = {type(label) for label in labels}
     if kinds and kinds <= {bool, np.bool_}:

@@ -54,11 +54,6 @@ class ClassStatistics:
         Steps of the features. If not given, the first 256 rows determine them. Until then the rows are
         stored, and all results are computed with the steps that the rows so far determine.
 
-    Attributes
-    ----------
-    n_features : int
-        Number of features.
-
     Notes
     -----
     The rows of a class with few rows are stored individually. Memory is at most

@@ -282,14 +282,11 @@ class WindowWrapper(GrowingMixin, Learner):
         return {"learner": self.estimator_, "names": self.__dict__.get("feature_names_in_"), "map": self._map}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self.estimator_ = self._checked_estimator(state["learner"])
+        estimator: Any = state["learner"]
+        if type(estimator) is not type(self.estimator) or not getattr(estimator, "_is_started", bool)():
+            raise ValueError(f"the estimator must be a fitted {type(self.estimator).__name__}")
+        self.estimator_ = estimator
         names, self._map = state.get("names"), state.get("map")  # missing in files of earlier versions
         if self._map is not None and not isinstance(self._map, RandomFeatures):
             raise ValueError("the feature map must be an object of class RandomFeatures")
         self._set_features({"n_features": self.estimator_.n_features_in_, "feature_names": names})
-
-    def _checked_estimator(self, estimator: Any) -> Any:
-        """Return the fitted estimator of a file; raise ValueError if its class differs."""
-        if type(estimator) is not type(self.estimator) or not getattr(estimator, "_is_started", bool)():
-            raise ValueError(f"the estimator must be a fitted {type(self.estimator).__name__}")
-        return estimator
