@@ -18,8 +18,7 @@ from timing import best_times
 
 from steelyard import ProximalSVC
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.solver import margin_equations, solve
-from steelyard.proximal.system import System
+from steelyard.proximal.solver import System, margin_equations, solve
 
 
 def report(what: str, ratio: float, target: float, details: str, *, at_most: bool = False) -> None:

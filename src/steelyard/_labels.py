@@ -92,8 +92,6 @@ class LabelEncoder:
     def __init__(self, labels: Iterable[Label] = ()) -> None:
         self.labels: list[Label] = list(labels)
         self._codes: dict[Label, int] = {label: code for code, label in enumerate(self.labels)}
-        # Entry i is the code of the integer label `_lowest` + i, or -1 if this integer is not a label.
-        self._lowest, self._lookup = 0, np.zeros(0, dtype=np.intp)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -105,29 +103,16 @@ class LabelEncoder:
         """Return the codes of labels. New labels are added in the order of the rows."""
         if not len(y):
             return np.zeros(0, dtype=np.intp)
-        if y.dtype.kind == "i":
-            offsets = y - self._lowest
-            if offsets.min() >= 0 and offsets.max() < len(self._lookup):
-                known = self._lookup[offsets]
-                if known.min() >= 0:
-                    return known
         distinct, positions = encode_labels(y)
         if not all(label in self._codes for label in distinct):
             first_rows = np.full(len(distinct), len(y))
             np.minimum.at(first_rows, positions, np.arange(len(y)))
             for position in np.argsort(first_rows).tolist():
                 self.add(distinct[position])
-        if y.dtype.kind == "i" and distinct[-1] - distinct[0] < _MAX_LOOKUP_RANGE:
-            self._lowest = distinct[0]
-            self._lookup = np.full(distinct[-1] - distinct[0] + 1, -1, dtype=np.intp)
-            self._lookup[np.array(distinct) - self._lowest] = self.numbers(distinct)
         return self.numbers(distinct)[positions]
 
     def add(self, label: Label) -> int:
-        """Return the code of a label, and add the label if it is new.
-
-        Raises DataTypeError if the label cannot be compared with the other labels.
-        """
+        """Return the code of a label, added if it is new; raise DataTypeError if it cannot be compared."""
         code = self._codes.get(label)
         if code is not None:
             return code
@@ -168,10 +153,8 @@ def is_plain_labels(y: Any, n_rows: int) -> bool:
 
 
 def numpy_labels(y: Any) -> Any:
-    """Convert labels of extension types to NumPy types if scikit-learn would reject or round them.
-
-    Strings that NumPy would truncate are kept as objects, so that :func:`encode_labels` can reject them.
-    """
+    """Convert labels of extension types to NumPy types if scikit-learn would reject or round them."""
+    # Strings that NumPy would truncate are kept as objects, so that encode_labels() can reject them.
     if isinstance(y, list | tuple) and any(map(_ends_with_nul, y)):
         return np.array(y, dtype=object)
     dtype = getattr(y, "dtype", None)
@@ -186,10 +169,7 @@ def numpy_labels(y: Any) -> Any:
 
 
 def _without_objects(y: Any) -> Any:
-    """Convert objects that are all booleans or all integers, which scikit-learn rejects; keep all others.
-
-    A column with missing labels consists of objects, also after the rows without a label were dropped.
-    """
+    """Convert objects that are all booleans or all integers, which scikit-learn rejects; keep all others."""
     labels = np.asarray(y, dtype=object).ravel().tolist()
     kinds = {type(label) for label in labels}
     if kinds and kinds <= {bool, np.bool_}:

@@ -86,7 +86,7 @@ def validate_batch(
     source = _source(learner, method)
     if y is None:
         raise DataError("requires y to be passed, but the target y is None.", source=source)
-    X = _validate_table(learner, X, method, reset=reset, learn=not forget)
+    X = validate_table(learner, X, method, reset=reset, learn=not forget)
     try:
         y = column_or_1d(numpy_labels(y), warn=True)
         _check_labels_present(y, source)
@@ -113,8 +113,7 @@ def validate_plain_rows(
 ) -> tuple[FloatArray, NDArray[Any]]:
     """Return rows as a dense float64 array and labels as an array, a format that every estimator accepts.
 
-    The call stores the number and names of the features in the learner. Afterwards ``_is_started()`` is True,
-    so a caller that needs to know whether these are the first rows asks before.
+    The learner takes over the number and names of the features, so ``_is_started()`` is True afterwards.
     """
     batch = validate_batch(learner, X, y, None, method, reset=not learner._is_started())
     rows = np.ascontiguousarray(check_finite(learner, batch.X, method), dtype=np.float64)
@@ -126,7 +125,7 @@ def validate_rows(learner: BatchLearner, X: Any, method: str) -> Any:
     if is_plain(learner, X):  # only a learner with rows has a number of features
         return X if learner._finds_nonfinite else check_finite(learner, X, method)
     check_started(learner, method)
-    return _validate_table(learner, X, method, reset=False, learn=False)
+    return validate_table(learner, X, method, reset=False, learn=False)
 
 
 def is_plain(learner: BatchLearner, X: Any) -> bool:
@@ -192,14 +191,11 @@ def magnitude_error(largest: float, source: str, limit: float = MAX_FEATURE) -> 
 
 
 def canonical_csr(X: Any) -> Any:
-    """Return CSR rows with sorted, unique columns, so that sums over features have a fixed order.
-
-    The caller's matrix is not changed. A matrix that already has this form is not copied.
-    """
+    """Return CSR rows with sorted, unique columns, so that sums over features have a fixed order."""
     rows = X.tocsr()
     if not rows.has_canonical_format:
         if rows is X:
-            rows = X.copy()
+            rows = X.copy()  # the caller's matrix is not changed
         rows.sum_duplicates()
     return rows
 
@@ -208,7 +204,8 @@ def _source(learner: BatchLearner, method: str) -> str:
     return f"{type(learner).__name__}.{method}"
 
 
-def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, learn: bool) -> Any:
+def validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, learn: bool) -> Any:
+    """Return rows of any type as an array, CSR matrix or list of sequences; see :func:`validate_batch`."""
     source, kernel = _source(learner, method), learner._sequence_kernel()
     if kernel is not None:
         return _validate_sequences(learner, kernel, X, source, reset=reset)
@@ -356,7 +353,14 @@ def nonfinite_error(learner: BatchLearner, X: Any, method: str) -> DataError:
     source = _source(learner, method)
     values = X.data if sp.issparse(X) else X
     if np.isfinite(values).all():
-        return _overflow_error(learner, X, source)
+        largest = largest_magnitude(X)
+        if largest > learner._max_feature:
+            return magnitude_error(largest, source, learner._max_feature)
+        return DataError(
+            "X and sample_weight have values so large that weighted squares overflow; nothing was changed.",
+            source=source,
+            hint="bring the features to a common scale first",
+        )
     row, column, value = first_nonfinite(X)
     is_missing = bool(np.isnan(value))
     kind = "NaN" if is_missing else "inf (infinity)"
@@ -384,15 +388,4 @@ def _nonfinite_hint(learner: BatchLearner, *, is_missing: bool) -> str:
     return (
         f"steelyard.TableModel({call_of(type(learner))}) and StreamClassifier learn rows with missing "
         f"values; for {name} itself fill them in first, for example with sklearn.impute.SimpleImputer"
-    )
-
-
-def _overflow_error(learner: BatchLearner, X: Any, source: str) -> DataError:
-    largest = largest_magnitude(X)
-    if largest > learner._max_feature:
-        return magnitude_error(largest, source, learner._max_feature)
-    return DataError(
-        "X and sample_weight have values so large that weighted squares overflow; nothing was changed.",
-        source=source,
-        hint="bring the features to a common scale first",
     )

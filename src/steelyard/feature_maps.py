@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -38,8 +37,11 @@ def _power_below(value: float) -> float:
 
 
 @dataclass(frozen=True)
-class ProjectionMap(ABC):
+class ProjectionMap:
     """Base class of rounded functions of the projection ``starts + ((x - shift) * scale) @ weights``.
+
+    ``map_intermediates`` returns values of which the output features are linear functions, and ``completed``
+    computes the features from them. In projections they are the features, in landmark maps kernel values.
 
     Weights and coordinates have 24 bits, so products are exact. Sums are computed from the first feature to
     the last, so the output is bit-identical in every batch. The names of the fields are keys in files.
@@ -55,9 +57,7 @@ class ProjectionMap(ABC):
     function: ClassVar[str]
 
     def __post_init__(self) -> None:
-        _check_single(self.quantum, self.height)
-        _check_shapes(self, self.weights, self.starts)
-        _check_finite(self.shift, self.scale, self.weights, self.starts, self.height)
+        _check_map(self, self.weights, self.starts, self.height)
 
     def apply(self, X: Any) -> FloatArray:
         out = np.empty((X.shape[0], len(self.starts)))
@@ -76,33 +76,26 @@ class ProjectionMap(ABC):
         return out
 
     def map_intermediates(self, X: FloatArray) -> FloatArray:
-        """Return intermediate values, of which the output features are linear functions."""
         return self.apply(X)
 
     def native_intermediates(self) -> tuple[Any, ...]:
-        """Return function, arrays and numbers for the native call that computes :meth:`map_intermediates`."""
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients of intermediate values that give the same scores as those of the features."""
         return coef
 
     def completed(self, intermediates: FloatArray) -> FloatArray:
-        """Compute the output features from the intermediate values returned by :meth:`map_intermediates`."""
         return intermediates
 
-    @abstractmethod
     def _numbers(self) -> tuple[float, float, float]:
         """Return amplitude, step and ceiling as arguments of the native code."""
+        return self.height / self.quantum, self.quantum, 1.0
 
 
 class FourierMap(ProjectionMap):
     """Map ``height * cos(2 pi t)``, where the projection ``t`` is an angle in turns."""
 
     function = "cosine"
-
-    def _numbers(self) -> tuple[float, float, float]:
-        return self.height / self.quantum, self.quantum, 1.0
 
     @classmethod
     def make(cls, mean: FloatArray, scale: FloatArray, weights: FloatArray, phases: FloatArray) -> FourierMap:
@@ -142,9 +135,6 @@ class SigmoidMap(ProjectionMap):
 
     function = "sigmoid"
 
-    def _numbers(self) -> tuple[float, float, float]:
-        return self.height / self.quantum, self.quantum, 1.0
-
     @classmethod
     def make(cls, mean: FloatArray, scale: FloatArray, weights: FloatArray, biases: FloatArray) -> SigmoidMap:
         """Return the map ``1 / (1 + exp(-((x - mean) * scale) @ weights - biases))``."""
@@ -172,9 +162,9 @@ class LandmarkMap:
     euclidean: bool
 
     def __post_init__(self) -> None:
-        _check_single(self.quantum, self.step)
-        _check_shapes(self, self.landmarks, self.root[0])
-        _check_finite(self.shift, self.scale, self.landmarks, self.root, self.step)
+        _check_map(self, self.landmarks, self.root[0], self.step)
+        if not np.isfinite(self.root).all():
+            raise ValueError("a feature map contains numbers that are not finite")
         if self.root.shape != (self.root.shape[0],) * 2:
             raise ValueError("the root of the landmarks' kernel matrix must be square")
 
@@ -228,13 +218,11 @@ class LandmarkMap:
         return out
 
     def map_intermediates(self, X: FloatArray) -> FloatArray:
-        """Return kernel values at the landmarks, of which the output features are linear functions."""
         out = np.empty((len(X), len(self.root)))
         _write_halvings(np.ascontiguousarray(X, dtype=np.float64), self._halving, out)
         return out
 
     def native_intermediates(self) -> tuple[Any, ...]:
-        """Return function, arrays and numbers for the native call that computes :meth:`map_intermediates`."""
         return self._halving
 
     @cached_property
@@ -242,13 +230,11 @@ class LandmarkMap:
         return _halving(self.shift, self.scale, self.landmarks, self.euclidean)
 
     def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
-        """Convert coefficients of output features to those of kernel values that give the same scores."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-KERNEL_BITS)
 
     def completed(self, intermediates: FloatArray) -> FloatArray:
-        """Compute the output features from kernel values."""
         out = np.empty(intermediates.shape)
         _native.linear_scores(intermediates, self._root_columns, np.zeros(len(self.root)), out, num_threads())
         _native.round_to_step(out, self._step_ratio, self.quantum, num_threads())
@@ -264,17 +250,11 @@ class LandmarkMap:
         return self.step * 2.0**-KERNEL_BITS / self.quantum
 
 
-def _check_finite(*parts: Any) -> None:
-    if not all(np.isfinite(part).all() for part in parts):
-        raise ValueError("a feature map contains numbers that are not finite")
-
-
-def _check_single(*parts: Any) -> None:
-    if not all(isinstance(part, Real) for part in parts):  # a damaged file may contain a list here
+def _check_map(
+    fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray, size: float
+) -> None:
+    if not all(isinstance(number, Real) for number in (fitted.quantum, size)):
         raise ValueError("a feature map contains a list in place of a number")
-
-
-def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray) -> None:
     if fitted.shift.ndim != 1 or outputs.ndim != 1:
         raise ValueError("a feature map needs one array entry per feature and per component")
     if fitted.scale.shape != fitted.shift.shape or weights.shape != (len(fitted.shift), len(outputs)):
@@ -282,6 +262,8 @@ def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outp
     # A damaged file may contain a step of zero, by which native code would divide.
     if not (np.frexp(fitted.quantum)[0] == 0.5 and 2.0**-200 < fitted.quantum < 2.0**200):
         raise ValueError("the step of a feature map must be a power of two")
+    if not all(np.isfinite(part).all() for part in (fitted.shift, fitted.scale, weights, outputs, size)):
+        raise ValueError("a feature map contains numbers that are not finite")
 
 
 def _rows(X: Any) -> FloatArray:

@@ -149,12 +149,14 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self
         """
         check_params(self, self._constraints)
-        try:
-            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
-        except ValueError as error:
-            raise DataError(f"{error}", source="RandomFeatures.fit") from error
-        self._map = _fit(self, X)
+        self._map = _fit(self, self._validated(X, "fit", reset=True))
         return self
+
+    def _validated(self, X: Any, method: str, *, reset: bool) -> Any:
+        try:
+            return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float64)
+        except ValueError as error:
+            raise DataError(f"{error}", source=f"RandomFeatures.{method}") from error
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Map rows.
@@ -174,11 +176,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 source="RandomFeatures.transform",
                 hint="call fit() with the first rows",
             )
-        try:
-            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        except ValueError as error:
-            raise DataError(f"{error}", source="RandomFeatures.transform") from error
-        return self._map.apply(X)
+        return self._map.apply(self._validated(X, "transform", reset=False))
 
     @property
     def is_fitted(self) -> bool:
@@ -242,11 +240,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return, and cache, intermediate values of which the output features are linear functions."""
         intermediates = self._map.map_intermediates(X)
         if 1 < len(X) <= _MAX_CACHED_ROWS:
-            self._last_intermediates = (
-                self._map,
-                np.array(X),
-                intermediates,
-            )  # a single assignment is thread-safe
+            # A single assignment is thread-safe.
+            self._last_intermediates = self._map, np.array(X), intermediates
         return intermediates
 
     def native_intermediates(self) -> tuple[Any, ...]:
@@ -298,10 +293,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._map.completed(self._map.map_intermediates(X))
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_last_rows", None)
-        state.pop("_last_intermediates", None)
-        return state
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if not name.startswith("_last_")}
 
     def same_map(self, other: RandomFeatures | None) -> bool:
         """Return whether two fitted maps are bit-identical."""
@@ -454,10 +447,7 @@ def _median_distance(rows: FloatArray, *, euclidean: bool) -> float:
 
 
 def _distances(A: FloatArray, B: FloatArray, *, euclidean: bool) -> FloatArray:
-    """Return the distances of all pairs of rows, summed feature by feature.
-
-    This avoids cancellation and an array of shape (n, m, d). The arrays of a block of rows stay in the cache.
-    """
+    """Return the distances of all pairs of rows, summed feature by feature to avoid cancellation."""
     out = np.zeros((len(A), len(B)))
     for begin in range(0, len(A), _DISTANCE_BLOCK_ROWS):
         total = out[begin : begin + _DISTANCE_BLOCK_ROWS]

@@ -10,8 +10,7 @@ import pytest
 from steelyard import ProximalSVC, RandomFeatures, persistence
 from steelyard.proximal import planes
 from steelyard.proximal.model_selection import C_GRID
-from steelyard.proximal.solver import _Eigen, _Tridiagonal
-from steelyard.proximal.system import System
+from steelyard.proximal.solver import System, _Eigen, _Tridiagonal
 from tests.proximal.data import imbalanced
 
 

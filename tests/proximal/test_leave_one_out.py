@@ -7,8 +7,7 @@ import pytest
 
 from steelyard import ProximalSVC, RandomFeatures
 from steelyard.proximal.planes import leave_one_out_moments
-from steelyard.proximal.solver import score_moments, solve
-from steelyard.proximal.system import System
+from steelyard.proximal.solver import System, score_moments, solve
 from tests.proximal.data import imbalanced
 
 WEIGHTS = {"balanced": "balanced", "none": None, "dict": {0: 0.5, 1: 3.0}}

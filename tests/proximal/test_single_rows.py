@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
-from steelyard.proximal.folds import FoldState
+from steelyard.proximal import FoldedStatistics
 
 
 class GeneralPathSVC(ProximalSVC):
@@ -287,7 +287,7 @@ def test_learner_with_folds_uses_the_general_path(rng):
     model = ProximalSVC(C="auto").fit(X, y)
     for _ in range(3):
         model.predict(X[:1])
-    assert isinstance(model._state, FoldState)
+    assert isinstance(model._state, FoldedStatistics)
     assert model._state.single_row is None
     model.partial_fit(X[:1], y[:1])
 

@@ -136,8 +136,9 @@ def test_hook_of_a_window_policy_works_on_a_copy_and_gets_the_wrapper_that_other
     calls = []
 
     class Policy(ExponentialDecay):
-        def _learn_rows(self, rows, labels, *, is_first, published):
-            super()._learn_rows(rows, labels, is_first=is_first, published=published)
+        def _slide(self, X, y, time, *, published):
+            is_first = not self._is_started()
+            super()._slide(X, y, time, published=published)
             calls.append((published, self is published, is_first, "estimator_" in published.__dict__))
 
     model = Policy(ProximalSVC(), half_life=20)

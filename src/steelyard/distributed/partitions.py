@@ -21,7 +21,6 @@ from steelyard.base import check_parameters
 from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.proximal import FoldedStatistics, ProximalSVC, Quantizer
-from steelyard.proximal.folds import FoldState
 from steelyard.proximal.row_ledger import RowLedger
 
 Models = TypeVar("Models", ProximalSVC, Sequence[ProximalSVC])
@@ -92,9 +91,10 @@ class StatisticsConfig:
         )
         if self.n_features is None:
             return learner
-        state = FoldState.start(self.n_features, self.n_folds, self.feature_map, self.quantizer)
-        state.ledger = RowLedger() if self.track_rows else None
-        return learner.merge(FoldedStatistics.of(state, self.feature_names))
+        message = FoldedStatistics.start(self.n_features, self.n_folds, self.feature_map, self.quantizer)
+        message.ledger = RowLedger() if self.track_rows else None
+        message.feature_names = self.feature_names
+        return learner.merge(message)
 
     def equals(self, other: StatisticsConfig) -> bool:
         """Return whether models with this and the other configuration can share statistics."""

@@ -14,7 +14,7 @@ from steelyard._concurrency import lock_of
 from steelyard._labels import all_forgotten_error, restored_labels
 from steelyard._threads import limit_blas
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import check_magnitude, check_started, validate_rows
+from steelyard._validation import check_magnitude, check_started, validate_rows, validate_table
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -71,13 +71,13 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes that have rows now.
     keys_ : list
-        Keys that have rows now.
+        Keys that have rows now, in arbitrary order.
     borrow_ : float
         The value of ``borrow`` in use. It is infinite if all keys use the model of all rows.
     group_ : ProximalSVC
         The model of all rows.
     quantizer_ : Quantizer
-        The quantizer in use.
+        The quantizer in use; preliminary until 256 rows are learned.
     n_features_in_ : int
         Number of columns, including the key.
 
@@ -132,38 +132,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     # -- learning and forgetting --------------------------------------------------------------------
 
-    @transactional
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        # The docstring is inherited from the base class.
-        super().fit(self._with_numeric_keys(X, "fit"), y, sample_weight)
-        self._texts = ()
-        return self
-
-    @transactional
-    def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        # The docstring is inherited from the base class.
-        super().partial_fit(self._with_numeric_keys(X, "partial_fit"), y, classes, sample_weight)
-        self._texts = ()
-        return self
-
-    @transactional
-    def _change(self, add: Any, forget: Any, method: str) -> Self:
-        super()._change(self._with_numeric_side(add, method), self._with_numeric_side(forget, method), method)
-        self._texts = ()
-        return self
-
-    def _with_numeric_side(self, rows: Any, method: str) -> Any:
-        if rows is None:
-            return None
-        X, *others = self._triple(rows, method)
-        return self._with_numeric_keys(X, method), *others
-
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
         self._place = self._key_column(width)
@@ -182,7 +150,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     def _learn(self, batch: Batch) -> None:
         self._state.add(self._keyed_rows(batch, "partial_fit"), "KeyedClassifier.partial_fit")
-        self._select_borrow()
+        self._finish_change()
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         source = f"KeyedClassifier.{method}"
@@ -194,6 +162,10 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             self._state.add(added, source)
         if forgotten is not None:
             self._state.remove(forgotten, source)
+        self._finish_change()
+
+    def _finish_change(self) -> None:
+        self._texts = ()
         self._select_borrow()
 
     @transactional
@@ -253,19 +225,20 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     # -- conversion of keys ------------------------------------------------------------------------------
 
-    def _with_numeric_keys(self, X: Any, method: str) -> Any:
-        """Return X with a numeric key column; text keys are replaced by their indices in ``_texts``."""
-        X, texts = self._split_texts(X, method, len(self._texts))
+    def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> Any:
+        """Return a table with text keys as numbers; the keys become their indices in ``_texts``."""
+        table, texts = self._split_texts(X, source, len(self._texts))
+        if table is X:
+            return None
         self._texts = (*self._texts, *texts)
-        return X
+        return validate_table(self, table, source.rpartition(".")[2], reset=reset, learn=learn)
 
-    def _split_texts(self, X: Any, method: str, begin: int = 0) -> tuple[Any, list[str]]:
+    def _split_texts(self, X: Any, source: str, begin: int = 0) -> tuple[Any, list[str]]:
         """Replace text keys by consecutive integers starting at ``begin``; return X and the text keys."""
         if hasattr(X, "to_pandas"):
             X = X.to_pandas()
         if not hasattr(X, "iloc") or not isinstance(self.key, str):
             return X, []
-        source = f"KeyedClassifier.{method}"
         if self.key not in X.columns:
             raise DataError(
                 f"the table has no column {self.key!r}; it has {', '.join(map(str, X.columns[:10]))}.",
@@ -343,21 +316,18 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the classes that currently have rows."""
         self._need("classes_")
         with lock_of(self):
             return sorted_classes(self._state.frozen().classes())
 
     @property
     def keys_(self) -> list[Key]:
-        """Keys that currently have rows, in arbitrary order."""
         self._need("keys_")
         with lock_of(self):
             return self._state.keys
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Quantizer in use. It is preliminary until 256 rows are learned."""
         self._need("quantizer_")
         with lock_of(self):
             quantizer = self._state.frozen().quantizer
@@ -366,7 +336,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def group_(self) -> ProximalSVC:
-        """Model of all rows."""
         self._need("group_")
         with lock_of(self):
             statistics = self._state.frozen().group_statistics
@@ -374,7 +343,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def borrow_(self) -> float:
-        """Value of ``borrow`` in use."""
         self._need("borrow_")
         with lock_of(self):
             return self._borrowed()
@@ -420,8 +388,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         """Select the value of ``borrow`` again if the number of rows has doubled or halved.
 
         Every call that learns or forgets rows calls this method, so the value does not depend on predictions.
-        A prediction selects the value only after an interrupted call. While there is no quantizer, the value
-        selected by a prediction is not kept.
         """
         state = self._state
         if self.borrow != "auto" or state.quantizer is None or state.n_folds == 1:
@@ -458,7 +424,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         check_started(self, method)
         self._check_params()
         with lock_of(self):
-            X, texts = self._split_texts(X, method)
+            X, texts = self._split_texts(X, f"KeyedClassifier.{method}")
             rows = validate_rows(self, X, method)
             self._check_key_type(method, is_text=bool(texts))
             features, keys = self._separated(rows, texts)
@@ -512,14 +478,14 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
                 hint="omit changes=True, or explain group_, the model of all rows",
             )
         found = super().explain(X, background=background, changes=False)
-        rows, texts = self._split_texts(X, "explain")
+        rows, texts = self._split_texts(X, "KeyedClassifier.explain")
         values = found.values.astype(object)
         values[:, self._place] = texts or super()._explained_rows(rows)[:, self._place]
         return replace(found, values=values)
 
     def _explained_rows(self, X: Any) -> FloatArray:
         """Return validated rows with each key replaced by its internal number."""
-        X, texts = self._split_texts(X, "explain")
+        X, texts = self._split_texts(X, "KeyedClassifier.explain")
         rows = super()._explained_rows(X).copy()
         self._check_key_type("explain", is_text=bool(texts))
         rows[:, self._place] = self._state.frozen().numbers(self._separated(rows, texts)[1])
@@ -532,9 +498,10 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         features, place = np.delete(X, self._place, axis=1), self._place
-        mean = np.delete(background, place, axis=1).mean(axis=0) if background is not None else None
-        if mean is None:
+        if background is None:
             mean = self.group_.statistics_.mean_offset()[0]
+        else:
+            mean = np.delete(background, place, axis=1).mean(axis=0)
         at_mean = np.tile(mean, (len(X) + 1, 1))
         numbers = np.append(X[:, place], 0.0).astype(np.intp)
         reference = self._scores_of(at_mean, numbers, "explain")[0]
@@ -564,14 +531,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             "places": places.astype(np.int64),
             "columns": columns.astype(np.int64),
             "sums": triangles,
-            "early": None
-            if early is None
-            else {
-                "X": early.X,
-                "keys": _packed(early.keys),
-                "labels": early.labels,
-                "weights": early.weights,
-            },
+            "early": {**vars(early), "keys": _packed(early.keys)} if sums.quantizer is None else None,
             "selected": sums.selected,
         }
 
@@ -585,9 +545,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         if quantizer is not None and quantizer.n_features != n_features:
             raise ValueError("the quantizer has another number of features")
         self._place = self._key_column(self.n_features_in_)
-        early = None if state["early"] is None else _restored_rows(state["early"], n_features)
-        if quantizer is None and early is None:
-            raise ValueError("the state has neither buffered first rows nor a quantizer")
         keys, labels = _unpacked(state["keys"]), restored_labels(state["labels"])
         places, columns = (np.asarray(state[name], dtype=np.int64) for name in ("places", "columns"))
         triangles = np.array(state["sums"], dtype=np.int64)
@@ -599,7 +556,10 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             raise ValueError("the sums do not match the keys and classes")
         sums = KeyedSums(n_features, n_folds, quantizer)
         sums.add_triangles(Triangles(keys, labels, places, columns, triangles), "KeyedClassifier")
-        sums.early = early if quantizer is None else None
+        if quantizer is None:
+            if state["early"] is None:
+                raise ValueError("the state has neither buffered first rows nor a quantizer")
+            sums.early = _restored_rows(state["early"], n_features)
         self._state, selected = sums, state["selected"]
         sums.selected = None if selected is None else (float(selected[0]), float(selected[1]))
 

@@ -70,7 +70,6 @@ class GroupSystem:
     def select_borrow(self) -> float:
         """Return the value of ``borrow`` with the smallest error in two-fold cross-validation.
 
-        The hyperplanes of up to 2,000 keys are fitted on one fold of their rows and tested on the other fold.
         The squared error is averaged over the rows of each class, then over the classes. If no candidate is
         better than the hyperplanes of the group, the result is infinite.
         """
@@ -133,9 +132,7 @@ def _targets(n_classes: int) -> FloatArray:
 
 def _unpacking(size: int) -> IntArray:
     """Return the index of each entry of a symmetric matrix in the packed lower triangle."""
-    high, low = (
-        np.maximum.outer(np.arange(size), np.arange(size)),
-        np.minimum.outer(np.arange(size), np.arange(size)),
-    )
+    places = np.arange(size)
+    high, low = np.maximum.outer(places, places), np.minimum.outer(places, places)
     indices: IntArray = high * (high + 1) // 2 + low
     return indices

@@ -88,43 +88,28 @@ class KeyedRows:
 
 
 class Triangles(NamedTuple):
-    """Sums of all keys, as triangles.
-
-    For each triangle there are the index of its key in ``keys`` (``places``), its table column (``columns``)
-    and its numbers (``sums``).
-    """
+    """Sums of all keys, as triangles."""
 
     keys: list[Key]
     labels: list[Label]
-    places: IntArray
-    columns: IntArray
+    places: IntArray  # index in ``keys`` of the key of each triangle
+    columns: IntArray  # table column of each triangle
     sums: Sums
 
 
 class KeyedSums:
     """Exact sums of every key and class, and of the group of all keys.
 
-    Parameters
-    ----------
-    n_features : int
-        Number of features, without the key.
-    n_folds : int
-        Number of folds; a hash of a row selects its fold.
-    quantizer : Quantizer, optional
-        Steps of the features. By default the first 256 rows determine the steps. Until then the rows
-        themselves are stored.
-
-    Attributes
-    ----------
-    version : int
-        Number of changes so far.
+    A hash of a row selects its fold. Without a quantizer, the first 256 rows are stored, and then determine
+    the steps.
     """
 
     def __init__(self, n_features: int, n_folds: int, quantizer: Quantizer | None = None) -> None:
         self.n_features, self.n_folds, self.quantizer = n_features, n_folds, quantizer
-        self.version = 0
+        self.version = 0  # number of changes so far
         self.labels: list[Label] = []
-        self.early: KeyedRows | None = None  # first rows, stored until there is a quantizer
+        # First rows, stored until there is a quantizer.
+        self.early = KeyedRows(np.zeros((0, n_features)), [], [], np.zeros(0, dtype=np.int64))
         # Cached results with the version and the key for which they are valid.
         self._cache: dict[str, tuple[Any, Any]] = {}
         # Selected value of ``borrow``, and the number of rows at the time of the selection.
@@ -153,9 +138,9 @@ class KeyedSums:
         if self.quantizer is not None:
             self._change(rows, 1, source)
             return
-        early = rows if self.early is None else self.early.joined(rows)
+        early = self.early.joined(rows)
         if len(early) < QUANTIZER_ROWS:
-            self._replace_early(early)
+            self.version, self.early = self.version + 1, early
         else:
             self._become(self._frozen(early, source))
 
@@ -164,16 +149,15 @@ class KeyedSums:
         if self.quantizer is not None:
             self._change(rows, -1, source)
         else:
-            none = rows.selected([]) if self.early is None else self.early
-            self._replace_early(none.without(rows, source))
+            self.version, self.early = self.version + 1, self.early.without(rows, source)
 
     def remove_key(self, key: Key, source: str) -> None:
         """Remove a key with all its rows."""
-        if self.quantizer is None and self.early is not None:
+        if self.quantizer is None:
             kept = [place for place, other in enumerate(self.early.keys) if other != key]
             if len(kept) == len(self.early):
                 raise _unknown_key(key, source)
-            self._replace_early(self.early.selected(kept))
+            self.version, self.early = self.version + 1, self.early.selected(kept)
             return
         number = self._numbers.get(key)
         if number is None or not self._sums[self._table[number], -1].any():
@@ -189,13 +173,11 @@ class KeyedSums:
     def merge(self, other: KeyedSums, source: str) -> None:
         """Add all sums of another object with the same quantizer; on error no sum changes."""
         if other.quantizer is None:
-            if other.early is not None:
-                self.add(other.early, source)
+            self.add(other.early, source)
             return
         if self.quantizer is None:
             mine = KeyedSums(self.n_features, self.n_folds, other.quantizer)
-            if self.early is not None:
-                mine._change(self.early, 1, source)
+            mine._change(self.early, 1, source)
             mine.merge(other, source)
             self._become(mine)
             return
@@ -207,20 +189,15 @@ class KeyedSums:
             )
         self.add_triangles(other.triangles(), source)
 
-    def _replace_early(self, early: KeyedRows) -> None:
-        self.version += 1
-        self.early = early
-
     def frozen(self) -> KeyedSums:
         """Return these sums. Without a quantizer, return sums with a quantizer fitted to the rows so far."""
         if self.quantizer is not None:
             return self
         return self.cached("frozen", None, lambda: self._frozen(self.early, "KeyedClassifier"))
 
-    def _frozen(self, rows: KeyedRows | None, source: str) -> KeyedSums:
-        if rows is None or not len(rows):
-            return KeyedSums(self.n_features, self.n_folds, Quantizer(np.zeros(self.n_features)))
-        frozen = KeyedSums(self.n_features, self.n_folds, fitted_quantizer(rows.X))
+    def _frozen(self, rows: KeyedRows, source: str) -> KeyedSums:
+        quantizer = fitted_quantizer(rows.X) if len(rows) else Quantizer(np.zeros(self.n_features))
+        frozen = KeyedSums(self.n_features, self.n_folds, quantizer)
         frozen._change(rows, 1, source)
         return frozen
 
@@ -287,14 +264,12 @@ class KeyedSums:
         numbers = self.numbers(keys)
         for place in np.flatnonzero(numbers == 0).tolist():
             key = keys[place]
-            number = self._numbers.get(key)
-            if number is None:
-                if self._free_numbers:
-                    number = self._free_numbers.pop()
-                else:
-                    number, self._n_numbers = self._n_numbers, self._n_numbers + 1
-                self._numbers[key] = number
-            numbers[place] = number
+            if key not in self._numbers:
+                if not self._free_numbers:
+                    self._free_numbers.append(self._n_numbers)
+                    self._n_numbers += 1
+                self._numbers[key] = self._free_numbers.pop()
+            numbers[place] = self._numbers[key]
         self._table = _grown(self._table, self._n_numbers)
         return numbers
 

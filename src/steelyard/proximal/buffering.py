@@ -1,11 +1,4 @@
-"""Buffer of the first rows of a stream, which are kept until a feature map can be fitted to them.
-
-A feature map with ``gamma="rows"`` is fitted to the first rows and never changes. It needs enough rows:
-if a column is constant in the first hundred rows, a map fitted to these rows would ignore it forever.
-So the first rows are buffered, and the final map is fitted when 1,000 rows are buffered.
-Until then, a preliminary map is fitted to the first 1, 2, 4, 8, ... rows: it changes rarely, and it depends
-on the rows only, not on the sizes of the batches.
-"""
+"""Buffer of the first rows of a stream, which are kept until a feature map can be fitted to them."""
 
 from __future__ import annotations
 
@@ -30,7 +23,12 @@ _MAX_STREAM_ROWS = 4000  # number of arrived rows, including forgotten ones, at 
 
 @dataclass(frozen=True)
 class BufferedRows:
-    """Immutable buffer of the first rows of a stream, in order of arrival."""
+    """Immutable buffer of the first rows of a stream, in order of arrival.
+
+    A fitted map never changes, and would ignore a column forever that is constant in its rows. So the final
+    map is fitted when 1,000 rows are buffered. Until then, a preliminary map is fitted to the first 1, 2, 4,
+    8, ... rows: it changes rarely, and depends on the rows only, not on the sizes of the batches.
+    """
 
     unfitted_map: RandomFeatures
     X: Any  # array or sparse matrix
@@ -82,15 +80,10 @@ class BufferedRows:
         """Return the buffer with the rows of a batch appended."""
         n = batch.X.shape[0]
         weights = np.ones(n) if batch.weights is None else np.asarray(batch.weights, dtype=np.float64)
-        X = batch.X
-        if not sp.issparse(X):
-            X = np.asarray(X, dtype=np.float64)
-        if len(self):
-            mixed = sp.issparse(X) != sp.issparse(self.X)
-            both = (_dense(self.X), _dense(X)) if mixed else (self.X, X)
-            X = sp.vstack(both, format="csr") if sp.issparse(both[0]) else np.concatenate(both)
+        if sp.issparse(batch.X) and (not len(self) or sp.issparse(self.X)):
+            X = sp.vstack([self.X, batch.X], format="csr") if len(self) else batch.X.copy()
         else:
-            X = X.copy()
+            X = np.concatenate([_dense(self.X), _dense(batch.X)])
         return replace(
             self,
             X=X,
@@ -140,9 +133,8 @@ class BufferedRows:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> BufferedRows:
         """Restore a buffer from the result of :meth:`get_state`; raise ValueError for invalid values."""
-        buffer = cls(
-            state["unsettled"], state["X"], tuple(state["labels"]), state["weights"], int(state["n_come"])
-        )
+        rows = state["X"], tuple(state["labels"]), state["weights"]
+        buffer = cls(state["unsettled"], *rows, int(state["n_come"]))
         n = len(buffer.labels)
         if buffer.X.ndim != 2 or len(buffer.X) != n or buffer.weights.shape != (n,):
             raise ValueError("buffered rows, labels and weights differ in number")

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
@@ -125,7 +124,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as plain values, for JSON."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = dict(vars(self))
         values["grid"] = values.pop("quantizer").to_dict()  # format version 1 uses this key
         values["forgotten"], values["left"] = map(list, (map(list, self.forgotten), map(list, self.left)))
         return {"format": _FORMAT, "format_version": _VERSION, **values}
@@ -156,18 +155,13 @@ class Certificate:
                 tuple((label, float(count)) for label, count in given[name]) for name in ("forgotten", "left")
             )
             given["rows"] = float(given["rows"])
-            _check_strings(given)
+            for name in _STRINGS:
+                if not isinstance(given[name], str) and not (name in _OPTIONAL and given[name] is None):
+                    raise TypeError(f"{name} must be a string")  # noqa: TRY301
             return cls(**given)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FileFormatError(f"the certificate is damaged ({error}).", source="Certificate") from error
 
 
-def _check_strings(given: Mapping[str, Any]) -> None:
-    for name in _STRINGS:
-        if not isinstance(given[name], str) and not (name in _OPTIONAL and given[name] is None):
-            raise TypeError(f"{name} must be a string")
-
-
 def _counts(model: ProximalSVC) -> Counts:
-    counts: FloatArray = model.class_count_
-    return tuple(zip(model.classes_.tolist(), counts.tolist(), strict=True))
+    return tuple(zip(model.classes_.tolist(), model.class_count_.tolist(), strict=True))

@@ -30,60 +30,50 @@ CAUSES = ("prior", "features", "concept")
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """Number of rows, sums and sums of products of every class. Moments of several periods can be added."""
+    """Moments of every class: number of rows, sums, and sums of products. Several periods can be added."""
 
-    counts: Mapping[Label, float]
-    sums: Mapping[Label, FloatArray]
-    products: Mapping[Label, FloatArray]
+    classes: Mapping[Label, tuple[float, FloatArray, FloatArray]]
 
     @classmethod
     def of(cls, statistics: ClassStatistics) -> ClassMoments:
         """Convert exact class statistics to moments."""
         grams = {label: statistics.gram(label) for label in statistics.classes}
-        return cls(
-            {label: float(gram[-1, -1]) for label, gram in grams.items()},
-            {label: -gram[-1, :-1] for label, gram in grams.items()},
-            {label: gram[:-1, :-1] for label, gram in grams.items()},
-        )
+        return cls({c: (float(gram[-1, -1]), -gram[-1, :-1], gram[:-1, :-1]) for c, gram in grams.items()})
 
     @classmethod
     def of_rows(cls, X: FloatArray, codes: np.ndarray[Any, Any], labels: Sequence[Label]) -> ClassMoments:
         """Return the moments of rows, where ``labels[codes[i]]`` is the class of row ``i``."""
         parts = {label: X[codes == code] for code, label in enumerate(labels)}
-        parts = {label: rows for label, rows in parts.items() if len(rows)}
         return cls(
-            {label: float(len(rows)) for label, rows in parts.items()},
-            {label: rows.sum(axis=0) for label, rows in parts.items()},
-            {label: rows.T @ rows for label, rows in parts.items()},
+            {c: (float(len(rows)), rows.sum(axis=0), rows.T @ rows) for c, rows in parts.items() if len(rows)}
         )
 
     def __add__(self, other: ClassMoments) -> ClassMoments:
-        def joined(one: Mapping[Label, Any], two: Mapping[Label, Any]) -> dict[Label, Any]:
-            return {**one, **two, **{label: one[label] + two[label] for label in one.keys() & two.keys()}}
-
-        return ClassMoments(
-            joined(self.counts, other.counts), joined(self.sums, other.sums),
-            joined(self.products, other.products),
-        )  # fmt: skip
+        joined = {**self.classes, **other.classes}
+        for label in self.classes.keys() & other.classes.keys():
+            mine, theirs = self.classes[label], other.classes[label]
+            joined[label] = mine[0] + theirs[0], mine[1] + theirs[1], mine[2] + theirs[2]
+        return ClassMoments(joined)
 
     @property
     def n_rows(self) -> float:
         """Number of rows of all classes."""
-        return sum(self.counts.values())
+        return sum(count for count, _, _ in self.classes.values())
 
-    @property
-    def n_features(self) -> int:
-        """Number of columns."""
-        return len(next(iter(self.sums.values())))
+    def count(self, label: Label) -> float:
+        """Return the number of rows of a class."""
+        return self.classes[label][0] if label in self.classes else 0.0
 
     def mean(self, label: Label) -> FloatArray:
         """Return the mean of each column within a class."""
-        return np.asarray(self.sums[label] / self.counts[label])
+        count, sums, _ = self.classes[label]
+        return np.asarray(sums / count)
 
     def covariance(self, label: Label) -> FloatArray:
         """Return the covariance matrix within a class."""
+        count, _, products = self.classes[label]
         mean = self.mean(label)
-        return np.asarray(self.products[label] / self.counts[label] - np.outer(mean, mean))
+        return np.asarray(products / count - np.outer(mean, mean))
 
 
 @dataclass(frozen=True)
@@ -219,10 +209,8 @@ _EVENT_TEXTS = {
 
 def event_of(row: int, report: DriftReport) -> dict[str, Any]:
     """Return a drift event as a dictionary: row, causes, columns of each cause, and a text."""
-    found = [
-        {"cause": cause, "columns": [c.column for c in report.columns if c.cause == cause][:3]}
-        for cause in report.causes or ["unknown"]
-    ]
+    causes = report.causes or ["unknown"]
+    found = [{"cause": cause, "columns": report.columns_of(cause)[:3]} for cause in causes]
     return renamed_event({"row": row, **found[0], "further": found[1:]}, ())
 
 
@@ -292,29 +280,18 @@ def compare_moments(
     before: ClassMoments, after: ClassMoments, names: Sequence[str] | None = None
 ) -> DriftReport:
     """Compare two periods by their class moments."""
-    n_features = before.n_features
-    names = [f"x{k}" for k in range(n_features)] if names is None else [str(name) for name in names]
-    labels = sorted({**before.counts, **after.counts})
-    p_prior = _prior_p_value(before, after, labels)
-    compared = [
-        label
-        for label in labels
-        if min(before.counts.get(label, 0), after.counts.get(label, 0)) >= _MIN_CLASS_ROWS
-    ]
-    tests = _column_tests(before, after, compared) if compared else None
-    p_values = {"prior": p_prior, "features": 1.0, "concept": 1.0}
-    columns: list[ColumnChange] = []
-    if tests is not None:
-        columns = _changed_columns(tests, compared, names)
-        for cause in ("features", "concept"):
-            p_values[cause] = min((c.p_value for c in columns if c.cause == cause), default=1.0)
+    if names is None:
+        names = [f"x{k}" for k in range(len(before.mean(next(iter(before.classes)))))]
+    labels = sorted({**before.classes, **after.classes})
+    compared = [c for c in labels if min(before.count(c), after.count(c)) >= _MIN_CLASS_ROWS]
+    columns = _changed_columns(before, after, compared, [str(name) for name in names]) if compared else []
+    p_values = {"prior": _prior_p_value(before, after, labels)}
+    for cause in ("features", "concept"):
+        p_values[cause] = min((c.p_value for c in columns if c.cause == cause), default=1.0)
     causes = [cause for cause in CAUSES if p_values[cause] <= _SIGNIFICANCE]
     causes.sort(key=lambda cause: p_values[cause])
     columns = [change for change in columns if change.cause in causes]
-    shares = {
-        label: (before.counts.get(label, 0.0) / before.n_rows, after.counts.get(label, 0.0) / after.n_rows)
-        for label in labels
-    }
+    shares = {c: (before.count(c) / before.n_rows, after.count(c) / after.n_rows) for c in labels}
     return DriftReport(
         causes, p_values, columns, shares, (before.n_rows, after.n_rows),
         _plane_correlation(before, after, compared),
@@ -323,26 +300,23 @@ def compare_moments(
 
 def _prior_p_value(before: ClassMoments, after: ClassMoments, labels: Sequence[Label]) -> float:
     """Return the p-value of a G-test for equal class frequencies; two classes use Yates' correction."""
-    table = np.array([[period.counts.get(label, 0.0) for label in labels] for period in (before, after)])
+    table = np.array([[period.count(label) for label in labels] for period in (before, after)])
     table = table[:, table.sum(axis=0) > 0]
     if table.shape[1] < 2:
         return 1.0
     return float(stats.chi2_contingency(table, lambda_="log-likelihood").pvalue)
 
 
-@dataclass(frozen=True)
-class _Tests:
-    """Log p-values by test and column, for changes shared by all classes and for class-specific changes."""
+def _column_tests(
+    before: ClassMoments, after: ClassMoments, labels: Sequence[Label]
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return log p-values by test and column for changes shared by all classes and for those of some classes.
 
-    common: FloatArray  # log p-values of tests of the mean and the standard deviation, shape (2, n_features)
-    # Log p-values for the mean, standard deviation and correlation, shape (3, n_features).
-    different: FloatArray
-    shifts: FloatArray  # shift of each mean in standard deviations, shape (n_classes, n_features)
-    scales: FloatArray
-
-
-def _column_tests(before: ClassMoments, after: ClassMoments, labels: Sequence[Label]) -> _Tests:
-    n = np.array([[period.counts[label] for label in labels] for period in (before, after)])
+    The former are tests of the mean and the standard deviation, the latter also of the correlations. The
+    other results are the shift of each mean in standard deviations and the factor of each standard deviation,
+    both of shape (n_classes, n_features).
+    """
+    n = np.array([[period.count(label) for label in labels] for period in (before, after)])
     means = np.array([[period.mean(label) for label in labels] for period in (before, after)])
     covariances = np.array([[period.covariance(label) for label in labels] for period in (before, after)])
     variances = np.maximum(np.einsum("pcjj->pcj", covariances), 0.0)
@@ -362,12 +336,8 @@ def _column_tests(before: ClassMoments, after: ClassMoments, labels: Sequence[La
     common, different = zip(
         _split_log_p(shift, shift_variance), _split_log_p(scale, scale_variance), strict=True
     )
-    return _Tests(
-        np.array(common),
-        np.array([*different, _correlation_log_p(covariances, variances, n)]),
-        shift / np.sqrt(pooled),
-        np.exp(scale),
-    )
+    all_different = np.array([*different, _correlation_log_p(covariances, variances, n)])
+    return np.array(common), all_different, shift / np.sqrt(pooled), np.exp(scale)
 
 
 def _split_log_p(change: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -398,28 +368,28 @@ def _correlation_log_p(covariances: FloatArray, variances: FloatArray, n: FloatA
     return np.asarray(different.min(axis=1) + math.log(n_features - 1))
 
 
-def _changed_columns(tests: _Tests, labels: Sequence[Label], names: Sequence[str]) -> list[ColumnChange]:
+def _changed_columns(
+    before: ClassMoments, after: ClassMoments, labels: Sequence[Label], names: Sequence[str]
+) -> list[ColumnChange]:
     """Return one entry per changed column, with the cause that has the smaller corrected p-value."""
     n_features = len(names)
-    log_p = {
-        "features": tests.common.min(axis=0) + math.log(len(tests.common) * n_features),
-        "concept": tests.different.min(axis=0) + math.log(len(tests.different) * n_features),
-    }
+    common, different, shifts, scales = _column_tests(before, after, labels)
+    log_p_features = common.min(axis=0) + math.log(len(common) * n_features)
+    log_p_concept = different.min(axis=0) + math.log(len(different) * n_features)
     # A common change of scale shifts class means differently, so only the stronger cause is reported.
-    is_large = (np.abs(tests.shifts).max(axis=0) >= _MIN_EFFECT) | (
-        np.abs(np.log(tests.scales)).max(axis=0) >= _MIN_EFFECT
-    )
-    is_large |= tests.different[-1] + math.log(n_features) < math.log(_SIGNIFICANCE)
-    cause = np.where(log_p["concept"] < log_p["features"], "concept", "features")
-    smallest = np.minimum(log_p["features"], log_p["concept"])
+    effects = np.abs(np.concatenate([shifts, np.log(scales)])).max(axis=0)
+    is_large = effects >= _MIN_EFFECT
+    is_large |= different[-1] + math.log(n_features) < math.log(_SIGNIFICANCE)
+    cause = np.where(log_p_concept < log_p_features, "concept", "features")
+    smallest = np.minimum(log_p_features, log_p_concept)
     order = np.argsort(smallest, kind="stable")
     return [
         ColumnChange(
             names[k],
             str(cause[k]),
             float(np.exp(min(smallest[k], 0.0))),
-            dict(zip(labels, tests.shifts[:, k].tolist(), strict=True)),
-            dict(zip(labels, tests.scales[:, k].tolist(), strict=True)),
+            dict(zip(labels, shifts[:, k].tolist(), strict=True)),
+            dict(zip(labels, scales[:, k].tolist(), strict=True)),
         )
         for k in order.tolist()
         if is_large[k] and smallest[k] < math.log(_SIGNIFICANCE)
@@ -432,7 +402,7 @@ def _plane_correlation(before: ClassMoments, after: ClassMoments, labels: Sequen
         return None
     one, other = labels
     within = [
-        (period.covariance(one) * period.counts[one] + period.covariance(other) * period.counts[other])
+        (period.covariance(one) * period.count(one) + period.covariance(other) * period.count(other))
         / period.n_rows
         for period in (before, after)
     ]

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard import _native
 from steelyard._concurrency import lock_of, snapshot_read
 from steelyard._deprecation import renamed_attribute, renamed_method, renamed_parameters, warn_renamed
 from steelyard._dict_rows import DictRowsMixin
@@ -46,6 +47,7 @@ from steelyard.params import (
     Constraint,
     Instance,
     Integer,
+    ListOf,
     OneOf,
     Positive,
     Switch,
@@ -55,9 +57,9 @@ from steelyard.persistence import storable
 from steelyard.proximal.buffering import BufferedRows
 from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.drift_report import DriftReport, compare_statistics
-from steelyard.proximal.folds import FoldedStatistics, FoldState, mapped_blocks
+from steelyard.proximal.folds import FoldedStatistics, mapped_blocks
 from steelyard.proximal.model_selection import SelectedC, validate_folds
-from steelyard.proximal.planes import PlaneRule, Planes, Predictor, SingleRowModel
+from steelyard.proximal.planes import PlaneRule, Planes, Predictor
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel, RowLedger, batch_hashes
 from steelyard.proximal.statistics import ClassStatistics
@@ -128,13 +130,13 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     class_count_ : ndarray of shape (n_classes,)
         Number of rows of each class now (sums of weights).
     coef_ : ndarray of shape (n_planes, n_features)
-        Normals of the planes in units of the raw features; one plane for two classes.
+        Normals of the planes in units of the raw (or mapped) features; one plane for two classes.
     intercept_ : ndarray of shape (n_planes,)
         ``X @ coef_.T + intercept_`` is the decision function if there is no feature map.
     statistics_ : ClassStatistics
         Sufficient statistics of the current rows.
     quantizer_ : Quantizer
-        Steps to which feature values are rounded.
+        Steps to which feature values are rounded; preliminary for the first 256 rows unless given.
     feature_map_ : RandomFeatures or None
         The fitted feature map.
     C_ : float
@@ -231,11 +233,11 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        # The docstring is inherited. Learning a single row after the first one takes one native call.
+        # Learning a single row after the first one takes one native call.
         attributes = self.__dict__
         if classes is not None or sample_weight is not None or "_state" not in attributes:
             return super().partial_fit(X, y, classes, sample_weight)
-        single_row: SingleRowModel | None = attributes["_state"].single_row
+        single_row: _native.SingleRowModel | None = attributes["_state"].single_row
         if single_row is not None and single_row.learn(self, attributes, X, y):
             return self
         super().partial_fit(X, y)
@@ -255,17 +257,17 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             return
         self._check_range(batch.X, "partial_fit")
         buffer = BufferedRows.start(features, batch.X.shape[1])
-        self._set_empty(FoldState.of_buffer(buffer, self.n_folds if self.C == "auto" else 1))
+        self._set_empty(FoldedStatistics._of_buffer(buffer, self.n_folds if self.C == "auto" else 1))
 
     def _start(self, batch: Batch) -> None:
-        feature_map = None
-        if self.feature_map is not None:
+        feature_map = self.feature_map
+        if feature_map is not None:
             self._check_range(batch.X, "fit")
-            feature_map = self.feature_map.fitted_on(batch.X)
+            feature_map = feature_map.fitted_on(batch.X)
         n_folds = self.n_folds if self.C == "auto" else 1
-        self._set_empty(FoldState.start(batch.X.shape[1], n_folds, feature_map, self.quantizer))
+        self._set_empty(FoldedStatistics.start(batch.X.shape[1], n_folds, feature_map, self.quantizer))
 
-    def _set_empty(self, state: FoldState) -> None:
+    def _set_empty(self, state: FoldedStatistics) -> None:
         state.ledger = RowLedger() if self.track_rows else None
         self._state = state
 
@@ -277,29 +279,26 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._add(state, batch, "partial_fit")
         self._state = state
 
-    def _add(self, state: FoldState, batch: Batch, method: str) -> None:
+    def _add(self, state: FoldedStatistics, batch: Batch, method: str) -> None:
         if state.statistics.n_features >= _MIN_WIDE_FEATURES:
             self._warn_of_wide_rows(state, batch)
         if not state.is_plain:  # rows are learned block by block, so all values are checked before
             self._check_range(batch.X, method)
         try:
-            state.add(batch)
+            state._add(batch)
         except DataError:
             raise nonfinite_error(self, batch.X, method) from None
         if state.ledger is not None:
             state.ledger = state.ledger.with_hashes(batch_hashes(batch))
 
-    def _warn_of_wide_rows(self, state: FoldState, batch: Batch) -> None:
-        """Warn if the matrices of new classes need much memory; raise an error if they do not fit.
-
-        Each class has one square matrix per fold; computing the planes takes two more matrices per class, and
-        two for all classes together.
-        """
+    def _warn_of_wide_rows(self, state: FoldedStatistics, batch: Batch) -> None:
+        """Warn if the matrices of new classes need much memory; raise an error if they do not fit."""
         width = state.statistics.n_features
         known = {label.label if isinstance(label, FoldLabel) else label for label in state.statistics.classes}
         n_classes = len(known.union(batch.labels))
         if n_classes == len(known):
             return
+        # One matrix per class and fold; computing the planes takes two more per class, and two for all.
         n_matrices = n_classes * state.n_folds + 2 * n_classes + 2
         n_bytes = 8 * (width + 1) ** 2 * n_matrices
         what = f"ProximalSVC: {n_matrices} dense matrices of {width:,} x {width:,} for {n_classes} classes"
@@ -319,7 +318,6 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         *,
         certificate: bool = False,
     ) -> Self:
-        # The docstring is inherited. The parameter ``certificate`` is deprecated.
         if certificate:
             old = "the parameter 'certificate' of ProximalSVC.forget"
             warn_renamed(old, "certify_forget()", stacklevel=3)
@@ -356,7 +354,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             self._add(state, add, method)
         if forget is not None:
             try:
-                state.remove(forget, f"ProximalSVC.{method}")
+                state._remove(forget, f"ProximalSVC.{method}")
             except DataError:
                 self._check_range(forget.X, method)  # invalid values are reported before any other error
                 raise
@@ -379,13 +377,17 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         """
         check_started(self, "decay")
         self._check_no_ledger("decay", "rows in a ledger cannot decay")
-        selected_C = self._state.selected_C
-        self._state = self._state.decayed(factor, drop_below)
-        self._state.selected_C = selected_C and selected_C.decayed(factor)
+        self._state = self._state._decayed(factor, drop_below)
         return self
 
     def _grow(self, n_features: int) -> None:
-        self._state = self._state.widened(n_features)
+        if self._state.feature_map is not None:
+            raise DataError(
+                "the feature map fixes the number of features, so features cannot be added.",
+                source="ProximalSVC.grow",
+                hint="reserve features for new categories before the map, for example by hashing",
+            )
+        self._state = self._state.copy(self._state.statistics.copy().grow(n_features))
 
     def permute_features(self, places: Sequence[int], n_features: int) -> Self:
         """Return a copy with permuted features, bit-identical to a learner of permuted rows.
@@ -403,9 +405,14 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         """
         check_started(self, "permute_features")
         self._check_no_ledger("permute_features", "features of rows in a ledger cannot be permuted")
+        if self._state.feature_map is not None:
+            raise DataError(
+                "the order of features before a feature map cannot change.",
+                source="ProximalSVC.permute_features",
+            )
         result: Self = clone(self)
         result.n_features_in_ = int(n_features)
-        result._state = self._state.permuted(places, n_features)
+        result._state = self._state.copy(self._state.statistics.permute_features(places, n_features))
         return result
 
     def _check_no_ledger(self, method: str, message: str) -> None:
@@ -428,7 +435,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         """
         check_started(self, "statistics")
         with lock_of(self):
-            return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"])
+            return self._state.copy()._with_names(self._features()["feature_names"])
 
     def drift_report(self, before: Self | FoldedStatistics | ClassStatistics) -> DriftReport:
         """Compare the statistics with those of an earlier period; return which columns changed and why.
@@ -467,11 +474,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @transactional
     def _merge(self, other: Any) -> Self:
-        self._check_params()
         theirs = self._mergeable(other)
         check_sortable([*self._state.total.classes, *theirs.total.classes], "ProximalSVC.merge")
-        self._check_has_ledger(theirs)
-        self._state = self._state.merged(theirs)
+        self._state = self._state._merged(theirs)
         statistics = theirs.statistics
         is_difference = isinstance(other, FoldedStatistics) and other.is_difference
         if is_difference or any(statistics.count(label) < 0.0 for label in statistics.classes):
@@ -499,56 +504,55 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @transactional
     def _subtract(self, other: Any) -> Self:
-        self._check_params()
         check_started(self, "subtract")
-        theirs = self._mergeable(other)
-        self._check_has_ledger(theirs)
-        self._state = self._state.subtracted(theirs, "ProximalSVC.subtract")
+        self._state = self._state._subtracted(self._mergeable(other), "ProximalSVC.subtract")
         return self
 
-    def _check_has_ledger(self, other: FoldState) -> None:
-        """Raise an error if this learner keeps a ledger and the other one does not."""
-        if self._state.ledger is not None and other.ledger is None:
+    def _mergeable(self, other: Any) -> FoldedStatistics:
+        """Return the validated state of ``other``. A learner without rows adopts its features and folds."""
+        self._check_params()
+        theirs = self._same_kind(other)
+        if self._state.ledger is not None and theirs.ledger is None:
             raise DataError(
                 "this learner keeps a ledger of its rows, and the other learner has none; nothing was "
                 "changed.",
                 source="ProximalSVC.merge",
                 hint="set track_rows=True in both learners, or in neither",
             )
+        return theirs
 
-    def _mergeable(self, other: Any) -> FoldState:
-        """Return the validated state of ``other``. A learner without rows adopts its features and folds."""
+    def _same_kind(self, other: Any) -> FoldedStatistics:
         if isinstance(other, ClassStatistics):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
-                self._set_empty(FoldState.start(other.n_features, 1, quantizer=self.quantizer))
+                self._set_empty(FoldedStatistics.start(other.n_features, 1, quantizer=self.quantizer))
             if not self._state.is_plain or self.C == "auto":
                 raise DataError(
                     "class statistics have neither folds nor a feature map, but this learner needs them.",
                     source="ProximalSVC.merge",
                     hint="merge the learner that computed the statistics instead",
                 )
-            return FoldState(other)
+            return FoldedStatistics(other)
         if not isinstance(other, FoldedStatistics):
             raise DataError(
                 f"expected a ProximalSVC, FoldedStatistics or ClassStatistics; got {type(other).__name__}.",
                 source="ProximalSVC.merge",
             )
-        if other.state.omitted_map is not None:
-            other = other.with_map(self._map_for(other.n_features))
-        theirs = other.state
+        theirs = other
+        if other.omitted_map is not None:
+            theirs = other.with_map(self._map_for(other.n_features))
         if not self._is_started():
             if self.C == "auto":
-                theirs.check_has_folds("ProximalSVC.merge")
+                theirs._check_has_folds("ProximalSVC.merge")
             self._set_features(other.features)
             if self.quantizer is None:
                 self._set_empty(theirs.empty())
             else:
                 width = theirs.statistics.n_features
                 statistics = ClassStatistics(width, quantizer=self.quantizer)
-                self._set_empty(FoldState(statistics, theirs.n_folds, theirs.feature_map))
+                self._set_empty(FoldedStatistics(statistics, theirs.n_folds, theirs.feature_map))
         check_same_features(self._features(), other.features, "ProximalSVC.merge")
-        self._state.check_same_kind(theirs)
+        self._state._check_same_kind(theirs, "ProximalSVC.merge")
         return theirs
 
     def _map_for(self, n_features: int) -> RandomFeatures | None:
@@ -561,13 +565,11 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the classes that currently have rows."""
         self._need("classes_")
-        return self._state.class_labels().array
+        return self._state._labels().array
 
     @property
     def class_count_(self) -> FloatArray:
-        """Current number of rows of each class."""
         self._need("class_count_")
         with lock_of(self):
             statistics = self._state.total
@@ -575,37 +577,31 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def coef_(self) -> FloatArray:
-        """Normals of the planes in units of the raw (or mapped) features."""
         self._need("coef_")
         return self._predictor().planes.coef
 
     @property
     def intercept_(self) -> FloatArray:
-        """Intercepts of the planes, including the threshold."""
         self._need("intercept_")
         return self._predictor().planes.intercept
 
     @property
     def C_(self) -> float:
-        """Value of C in use, given or selected."""
         self._need("C_")
         return self._predictor().planes.C
 
     @property
     def statistics_(self) -> ClassStatistics:
-        """Sufficient statistics of the current rows."""
         self._need("statistics_")
         return self._state.total
 
     @property
     def feature_map_(self) -> RandomFeatures | None:
-        """Fitted feature map, or None."""
         self._need("feature_map_")
         return self._state.feature_map
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Steps to which feature values are rounded; preliminary for the first 256 rows unless given."""
         self._need("quantizer_")
         return self._state.statistics.quantizer
 
@@ -637,16 +633,21 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Returns
         -------
         dict of str to ndarray of shape (n_folds,)
-            See :func:`steelyard.proximal.model_selection.validate_folds`.
+            ``test_squared_error`` is exact: the mean of ``(score - target)**2`` with the targets +1 and -1,
+            and equal total weights of positive and negative rows. ``test_auc``, ``test_sensitivity``,
+            ``test_specificity`` and ``test_gmean`` assume normally distributed scores, with the exact means
+            and variances of positive and negative rows. All measures are means over the planes, and ``nan``
+            if a fold has no positive or no negative rows. ``test_rows`` is the number of rows of the fold,
+            and ``C`` the regularization parameter.
         """
-        statistics.state.check_has_folds("ProximalSVC.cross_validate")
-        if self.C == "auto" and statistics.state.n_folds == 2:
+        statistics._check_has_folds("ProximalSVC.cross_validate")
+        if self.C == "auto" and statistics.n_folds == 2:
             raise DataError(
                 'the statistics have two folds, and C="auto" needs two besides the tested one.',
                 source="ProximalSVC.cross_validate",
                 hint="use a number for C, or statistics with n_folds=3 or more",
             )
-        return validate_folds(self._rule(statistics.state), statistics.state)
+        return validate_folds(self._rule(statistics), statistics)
 
     @transactional
     def reselect_C(self) -> Self:
@@ -676,19 +677,16 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             ``intercept_`` for every C.
         """
         check_started(self, "regularization_path")
-        try:
-            values = np.asarray(Cs, dtype=np.float64)
-        except (TypeError, ValueError):
-            values = np.array([])  # an empty array raises an error in the following check
-        if values.ndim != 1 or not len(values) or not (np.isfinite(values).all() and (values > 0.0).all()):
+        values = np.asarray(Cs)
+        if not ListOf(Positive()).accepts(values.tolist()):
             raise ParameterError(
                 f"Cs must be positive, finite numbers; got {Cs!r}.", source="ProximalSVC.regularization_path"
             )
         with lock_of(self):
-            planes = self._rule().path(self._state.total, values)
+            planes = self._rule().path(self._state.total, values.astype(np.float64))
         return np.array([p.coef for p in planes]), np.array([p.intercept for p in planes])
 
-    def _rule(self, state: FoldState | None = None) -> PlaneRule:
+    def _rule(self, state: FoldedStatistics | None = None) -> PlaneRule:
         self._check_params()
         weights, state = self.class_weight, self._state if state is None else state
         standardize = self.standardize and state.feature_map is None and state.omitted_map is None
@@ -700,12 +698,12 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _predictor(self) -> Predictor:
         """Return planes and classes of the current rows, cached for the current version of the state."""
         rule, state = self._rule(), self._state
-        return state.cached("predictor", rule, rule.predictor, lock_of(self))
+        return state._cached("predictor", rule, rule.predictor, lock_of(self))
 
     # -- prediction ---------------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        # The docstring is inherited. Native code writes the labels; a single row needs one native call.
+        # Native code writes the labels; a single row needs one native call.
         attributes = self.__dict__
         state = attributes.get("_state")
         if state is not None and state.single_row is not None:
@@ -729,22 +727,30 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return classes.decode(codes)
 
     def _enable_single_row_path(self) -> None:
-        """Create the native single-row model if this learner supports it.
-
-        With a ledger, this model can only predict, and it is discarded whenever a row is learned. So it is
-        created only at the second of two predictions between which nothing was learned.
-        """
-        if type(self) is not ProximalSVC or not isinstance(self.class_weight, (str, dict, NoneType)):
-            # A subclass may override methods, and changes inside mappings other than dict go undetected.
-            return
+        """Create the native single-row model if this learner supports it."""
+        # A subclass may override methods, and changes inside mappings other than dict go undetected.
+        is_supported = type(self) is ProximalSVC and isinstance(self.class_weight, (str, dict, NoneType))
         state, version = self._state, self._state.statistics.version
+        if not is_supported or not state.is_plain or self.C == "auto":
+            return
         if state.ledger is not None and state.last_predict_version != version:
+            # With a ledger, the model can only predict, and it is discarded whenever a row is learned. So it
+            # is created at the second of two predictions between which nothing was learned.
             state.last_predict_version = version
             return
         with lock_of(self):
+            state = self._state
+            version, classes = state.statistics.version, state._labels()
+            arguments = self._rule().native_arguments(state.statistics, float(self.C), classes.labels)
+            if arguments is None:
+                return
+            sums, slots, rule = arguments
+            labels = [classes.array[k : k + 1].copy() for k in range(len(slots))]
+            # Without labels to learn, the model only predicts.
+            known = {} if state.ledger is not None else dict(zip(classes.labels, slots, strict=True))
             parameters = {name: self.__dict__[name] for name in self._constraints}
-            self._state.single_row = SingleRowModel.create(
-                self._rule(), self._state, parameters, can_learn=state.ledger is None
+            state.single_row = _native.SingleRowModel(
+                sums, version, slots, labels, known, parameters, "feature_names_in_", *rule
             )
 
     @snapshot_read
@@ -771,12 +777,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         labels = predictor.classes.array.tolist()
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        factors = prior_factors(
-            prior,
-            labels,
-            lambda: np.array([self._state.total.count(label) for label in labels]),
-            "ProximalSVC.predict_proba",
-        )
+        count = self._state.total.count
+        source = "ProximalSVC.predict_proba"
+        factors = prior_factors(prior, labels, lambda: np.array([count(label) for label in labels]), source)
         probabilities = predictor.planes.probabilities(scores)
         if factors is None:
             return probabilities
@@ -835,7 +838,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _set_state(self, state: dict[str, Any]) -> None:
         message = FoldedStatistics.from_state(state)
         self._set_features(message.features)
-        self._state = message.state
+        self._state = message
         if state.get("keys"):
             self._keys = {name: place for place, name in enumerate(state["keys"])}
         if state.get("choice") is not None:
@@ -855,11 +858,8 @@ _cached_rule = lru_cache(maxsize=64, typed=True)(PlaneRule)
 
 
 def _message(other: Any) -> Any:
-    """Return the statistics of the learner ``other``, or ``other`` itself if it is not a learner.
-
-    Only the lock of ``other`` is held, to avoid deadlocks.
-    """
+    """Return the statistics of the learner ``other``, or ``other`` itself if it is not a learner."""
     if not isinstance(other, ProximalSVC):
         return other
     check_started(other, "merge")
-    return other.statistics()
+    return other.statistics()  # only the lock of `other` is held here, to avoid deadlocks

@@ -1,12 +1,9 @@
-"""Learned state of ProximalSVC, and the message that contains it.
-
-The state has the class statistics of each fold, the feature map of the rows and the row ledger.
-"""
+"""Statistics of a ProximalSVC by class and fold: its learned state, and the message for other learners."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard import _native
 from steelyard.base import Batch, Label, check_same_features, sorted_classes
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.features import RandomFeatures
@@ -26,16 +24,16 @@ from steelyard.proximal.statistics import ClassStatistics, never_learned
 
 if TYPE_CHECKING:
     from steelyard.proximal.model_selection import SelectedC
-    from steelyard.proximal.planes import SingleRowModel
 
 _BLOCK_ROWS = 2048  # number of rows that a feature map transforms at a time
 _MAX_FOLDS = 100  # largest number of folds that is read from a file; the cost of selecting C grows with it
-_MAX_ROWS_FOR_TOTAL_UPDATE = (
-    512  # batch size up to which adding a batch to the total is faster than summing the folds
-)
+# Batch size up to which adding a batch to the total is faster than summing the folds.
+_MAX_ROWS_FOR_TOTAL_UPDATE = 512
 
 _FORMAT = "steelyard folded statistics"
 _VERSION = 1
+
+_MAP_HINT = "fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners"
 
 T = TypeVar("T")
 
@@ -74,418 +72,13 @@ class OmittedMap(NamedTuple):
     digest: str | None
 
 
-class FoldState:
-    """Learned state of ProximalSVC: class statistics by fold, the feature map and the row ledger.
-
-    All folds share one quantizer and one :class:`ClassStatistics`, so every change applies to all folds at
-    once. With several folds, its class keys are :class:`FoldLabel`. ``add`` changes the state in place by one
-    native call; all methods named by a participle (such as ``merged``) return a new state.
-
-    While ``buffer`` has the first rows of a stream, the feature map is preliminary, and the statistics are
-    those of the buffered rows. Until the buffer is full, the result depends neither on the sizes of the
-    batches nor on the values of forgotten rows. When it is full, the final map is fitted and ``buffer``
-    becomes None.
-
-    Parameters
-    ----------
-    statistics : ClassStatistics
-        Statistics of all (mapped) rows; with several folds, the class keys are :class:`FoldLabel`.
-    n_folds : int, default=1
-        Number of folds.
-    feature_map : RandomFeatures, optional
-        The fitted map that transforms every row.
-    omitted_map : OmittedMap, optional
-        Description of the map, if the map itself was left out of a message.
-    ledger : RowLedger, optional
-        Hashes of all rows, if the learner tracks rows.
-    """
-
-    def __init__(
-        self,
-        statistics: ClassStatistics,
-        n_folds: int = 1,
-        feature_map: RandomFeatures | None = None,
-        omitted_map: OmittedMap | None = None,
-        ledger: RowLedger | None = None,
-    ) -> None:
-        self.statistics = statistics
-        self.n_folds = n_folds
-        self.feature_map = feature_map
-        self.omitted_map = omitted_map
-        self.ledger = ledger
-        self.is_plain = feature_map is None and n_folds == 1
-        self.buffer: BufferedRows | None = None
-        self.selected_C: SelectedC | None = None  # stays valid while rows are added but not removed
-        self.single_row: SingleRowModel | None = None
-        self.last_predict_version: int | None = (
-            None  # version of the statistics at the last single-row prediction
-        )
-        self._cache: dict[str, tuple[Any, Any]] = {}
-        self._class_labels: ClassLabels | None = None
-
-    @classmethod
-    def start(
-        cls,
-        n_features: int,
-        n_folds: int,
-        feature_map: RandomFeatures | None = None,
-        quantizer: Quantizer | None = None,
-    ) -> Self:
-        """Return a state without rows.
-
-        By default the quantizer has the step of the feature map, if there is one.
-        """
-        width = n_features if feature_map is None else feature_map.n_components
-        if feature_map is not None and quantizer is None:
-            quantizer = Quantizer.uniform(width, feature_map.step, rounds=False)
-        return cls(ClassStatistics(width, quantizer=quantizer), n_folds, feature_map)
-
-    @classmethod
-    def of_buffer(cls, buffer: BufferedRows, n_folds: int) -> Self:
-        """Return the state of the buffered rows; the feature map is final if the buffer is full."""
-        state = cls.start(buffer.X.shape[1], n_folds, buffer.fitted_map())
-        if len(buffer):
-            state.add(buffer.batch())
-        state.buffer = None if buffer.is_full else buffer
-        return state
-
-    def empty(self) -> FoldState:
-        """Return a state without rows that has the same folds, feature map and quantizer."""
-        if self.buffer is not None:
-            return self.of_buffer(self.buffer.empty(), self.n_folds)
-        return self.copy(self.statistics.empty())
-
-    def copy(self, statistics: ClassStatistics | None = None) -> FoldState:
-        """Return an independent copy (copy-on-write), with other statistics if they are given.
-
-        Of the cached results it has only the class labels.
-        """
-        if statistics is None:
-            statistics = self.statistics.copy()
-        result = FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map, self.ledger)
-        result.buffer, result._class_labels = self.buffer, self._class_labels
-        return result
-
-    @property
-    def n_features(self) -> int:
-        """Number of features of the rows before the feature map is applied."""
-        if self.omitted_map is not None:
-            return self.omitted_map.n_features
-        return (
-            self.statistics.n_features if self.feature_map is None else int(self.feature_map.n_features_in_)
-        )
-
-    @property
-    def map_digest(self) -> str | None:
-        """Digest of the feature map, or None if there is no map or its digest is unknown."""
-        if self.omitted_map is not None:
-            return self.omitted_map.digest
-        return None if self.feature_map is None else self.feature_map.digest()
-
-    @property
-    def version(self) -> tuple[int, ...]:
-        """Identifier of the contents, which changes whenever the state changes in place."""
-        return id(self.statistics), self.statistics.version
-
-    # -- adding and removing rows ------------------------------------------------------------------------
-
-    def add(self, batch: Batch) -> None:
-        """Add a validated batch in place; on error nothing changes. The ledger does not change."""
-        if self.is_plain:  # fast path for single rows
-            self.statistics.add_batch(batch)
-            return
-        if self.buffer is not None:
-            self._add_to_buffer(self.buffer, batch)
-            return
-        n_rows = batch.X.shape[0]
-        one_block = self.feature_map is None or n_rows <= _BLOCK_ROWS
-        statistics = self.statistics if one_block else self.statistics.copy()
-        total = None
-        for block in self._blocks(batch):
-            if n_rows <= _MAX_ROWS_FOR_TOTAL_UPDATE:
-                total = self._updated_total(batch, block)
-            statistics.add_batch(block)
-        self.statistics = statistics
-        if total is not None:
-            self._cache["total"] = (self.version, None), total
-
-    def _add_to_buffer(self, before: BufferedRows, batch: Batch) -> None:
-        """Add the first rows of a batch to the buffer, and the others to the state that follows from it."""
-        n = min(before.capacity, batch.X.shape[0])
-        first = batch_rows(batch, slice(0, n))
-        buffer = before.with_rows(first)
-        if buffer.is_full or buffer.n_preliminary != before.n_preliminary:
-            result = self.of_buffer(buffer, self.n_folds)
-        else:
-            result = self.copy()
-            result.buffer = None
-            result.add(first)
-            result.buffer = buffer
-        if n < batch.X.shape[0]:
-            result.add(batch_rows(batch, slice(n, None)))
-        self._replace_by(result)
-
-    def _replace_by(self, other: FoldState) -> None:
-        selected_C = self.selected_C if other.feature_map is self.feature_map else None
-        # A single assignment is atomic for other threads.
-        self.__dict__ = {**other.__dict__, "selected_C": selected_C, "ledger": self.ledger}
-
-    def _updated_total(self, batch: Batch, block: Batch) -> ClassStatistics | None:
-        """Return the total with a batch added, or None if the total is not cached."""
-        entry = self._cache.pop("total", None)
-        if entry is None or entry[0] != (self.version, None) or not self.statistics.is_frozen:
-            return None
-        total: ClassStatistics = entry[1].copy()
-        del entry  # the old total has no other reference now, so native code can change its matrices in place
-        total.add_batch(Batch(block.X, batch.labels, block.codes // self.n_folds, block.weights))
-        return total
-
-    def remove(self, batch: Batch, source: str) -> None:
-        """Remove a validated batch in place; raise DataError for rows that were never added.
-
-        After an error the state may have changed, so callers work on a copy and discard it.
-        """
-        if self.ledger is not None:
-            self.ledger = self.ledger.without_hashes(batch_hashes(batch), source)
-        if self.buffer is not None:
-            self._replace_by(self.of_buffer(self.buffer.without_rows(batch, source), self.n_folds))
-            return
-        for block in (batch,) if self.is_plain else self._blocks(batch):
-            self.statistics.remove_batch(block, source)
-
-    def _blocks(self, batch: Batch) -> Iterator[Batch]:
-        """Yield blocks of mapped rows of a batch, with one class code for each pair of label and fold."""
-        labels, codes = batch.labels, batch.codes
-        if self.n_folds > 1:
-            labels = [FoldLabel(label, fold) for label in labels for fold in range(self.n_folds)]
-            codes = codes * self.n_folds + fold_numbers(batch.X, self.n_folds).astype(np.int32)
-        for rows, X in mapped_blocks(batch.X, self.feature_map):
-            yield Batch(X, labels, codes[rows], None if batch.weights is None else batch.weights[rows])
-
-    # -- views of the statistics --------------------------------------------------------------------
-
-    @property
-    def total(self) -> ClassStatistics:
-        """Statistics of all rows."""
-        if self.n_folds == 1:
-            return self.statistics
-        return self.cached("total", None, lambda state: state.subset(range(state.n_folds)), nullcontext())
-
-    def class_labels(self) -> ClassLabels:
-        """Return the class labels; the same object is returned until the classes change."""
-        labels = self.total.classes
-        if self._class_labels is None or self._class_labels.labels != labels:
-            self._class_labels = ClassLabels(labels)
-        return self._class_labels
-
-    @property
-    def folds(self) -> list[ClassStatistics]:
-        """Statistics of the rows of each fold."""
-        if self.n_folds == 1:
-            return [self.statistics]
-        return [self.subset({fold}) for fold in range(self.n_folds)]
-
-    def subset(self, folds: Container[int]) -> ClassStatistics:
-        """Return the statistics of the rows of some of several folds."""
-        labels = {key: key.label for key in self.statistics.classes if key.fold in folds}
-        return self.statistics.regrouped(labels)
-
-    def keys_of(self, folds: Container[int]) -> dict[Label, list[FoldLabel]]:
-        """Return the keys of each class that has rows in some folds."""
-        keys: defaultdict[Label, list[FoldLabel]] = defaultdict(list)
-        for key in self.statistics.classes:
-            if key.fold in folds:
-                keys[key.label].append(key)
-        return keys
-
-    def cached(self, name: str, key: Any, make: Callable[[Self], T], lock: AbstractContextManager[Any]) -> T:
-        """Return ``make(self)``; the result is cached until the statistics or ``key`` change.
-
-        A valid cache entry is returned without the lock, so it does not wait for calls that learn.
-        """
-        entry = self._cache.get(name)
-        if entry is None or entry[0] != (self.version, key):
-            with lock:
-                entry = (self.version, key), make(self)
-                self._cache[name] = entry
-        value: T = entry[1]
-        return value
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Copies and pickles are made without cached results.
-        return self.__dict__ | {
-            "single_row": None,
-            "last_predict_version": None,
-            "_cache": {},
-            "_class_labels": None,
-        }
-
-    def digest(self) -> str:
-        """Return a hash of the sums of all rows and of the feature map.
-
-        The hash does not depend on the folds.
-        """
-        total, map_digest = self.total.digest(), self.map_digest
-        if map_digest is None:
-            return total
-        name = blake2b(total.encode(), digest_size=16)
-        name.update(map_digest.encode())
-        return name.hexdigest()
-
-    # -- derived states -----------------------------------------------------------------------------
-
-    def merged(self, other: FoldState) -> FoldState:
-        """Return a state with the rows of both states, and with a ledger if both have one.
-
-        Buffered rows of one state are learned by the other.
-        """
-        if other.buffer is None and self.buffer is None:
-            result = self.copy(self.statistics + other.statistics)
-        else:
-            result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
-            assert rows is not None
-            result = result.copy()
-            if len(rows):
-                result.add(rows.batch())
-        result.ledger = self.ledger and other.ledger and self.ledger.with_hashes(other.ledger.to_array())
-        return result
-
-    def difference(self, other: FoldState) -> FoldState:
-        """Return the sums of this state minus those of ``other``, without a ledger.
-
-        Counts may be negative.
-        """
-        if self.buffer is not None or other.buffer is not None:
-            raise DataError(
-                "a difference needs two messages with a final feature map; the first rows of one message are "
-                "still buffered.",
-                source="FoldedStatistics.difference",
-                hint="fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners",
-            )
-        result = self.copy(self.statistics - other.statistics)
-        result.ledger = None
-        return result
-
-    def subtracted(self, other: FoldState, source: str) -> FoldState:
-        """Return the state without the rows of ``other``; raise DataError for unknown rows.
-
-        It has a ledger if both states have one.
-        """
-        result = self.copy()
-        ledger = self.ledger and other.ledger and self.ledger.without_hashes(other.ledger.to_array(), source)
-        result.ledger = None
-        if other.buffer is not None:
-            result.remove(other.buffer.batch(), source)
-        elif self.buffer is not None:
-            raise never_learned(source, other.total.classes[0] if other.total.classes else None)
-        else:
-            result.statistics.subtract(other.statistics, source)
-        result.ledger = ledger
-        return result
-
-    def widened(self, n_features: int) -> FoldState:
-        """Return the state with more features appended, which are zero in all rows so far."""
-        if self.feature_map is not None:
-            raise DataError(
-                "the feature map fixes the number of features, so features cannot be added.",
-                source="ProximalSVC.grow",
-                hint="reserve features for new categories before the map, for example by hashing",
-            )
-        return self.copy(self.statistics.copy().grow(n_features))
-
-    def permuted(self, places: Sequence[int], n_features: int) -> FoldState:
-        """Return the state with feature ``k`` moved to position ``places[k]``."""
-        if self.feature_map is not None:
-            raise DataError(
-                "the order of features before a feature map cannot change.",
-                source="ProximalSVC.permute_features",
-            )
-        return self.copy(self.statistics.permute_features(places, n_features))
-
-    def decayed(self, factor: float, drop_below: float) -> FoldState:
-        """Return the state with weights times ``factor``, without classes of weight below ``drop_below``."""
-        result = self.copy(self.statistics.copy().scale(factor))
-        total = result.total
-        for label in [label for label in total.classes if total.count(label) < drop_below]:
-            for fold in range(self.n_folds):
-                result.statistics.forget_class(label if self.n_folds == 1 else FoldLabel(label, fold))
-        if result.buffer is not None:
-            result.buffer = result.buffer.decayed(factor, result.total.classes)
-        return result
-
-    # -- checks, saving and loading -----------------------------------------------------------------
-
-    def check_same_kind(self, other: FoldState) -> None:
-        """Raise DataError if two states have different feature maps or numbers of folds."""
-        mine, theirs = self.feature_map, other.feature_map
-        if self.omitted_map is not None or other.omitted_map is not None:
-            same = self.map_digest == other.map_digest
-        elif self.buffer is not None or other.buffer is not None:
-            # If a feature map is preliminary, equal map parameters are sufficient.
-            same = mine is not None and theirs is not None and mine.get_params() == theirs.get_params()
-        else:
-            same = theirs is None if mine is None else mine.same_map(theirs)
-        if not same:
-            raise _different_maps()
-        if self.n_folds != other.n_folds:
-            raise _different_folds()
-
-    def check_has_folds(self, source: str) -> None:
-        """Raise DataError if there is only one fold, because C="auto" needs several."""
-        if self.n_folds == 1:
-            raise DataError(
-                'the statistics have one fold, and C="auto" needs several.',
-                source=source,
-                hint='use the statistics of a learner with C="auto"',
-            )
-
-    def get_state(self) -> dict[str, Any]:
-        """Return the state as arrays and plain values, for files and messages."""
-        state = {
-            "map": self.feature_map,
-            "left_map": None if self.omitted_map is None else self.omitted_map.digest,
-            "n_folds": self.n_folds,
-            "statistics": serialization.get_state(self.statistics),
-        }
-        if self.buffer is not None:
-            state["gathered"] = self.buffer.get_state()
-        return {**state, "ledger": None if self.ledger is None else self.ledger.to_array()}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> FoldState:
-        """Restore a state from the result of :meth:`get_state`; raise ValueError for invalid values."""
-        n_features = int(state["n_features"])
-        ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
-        n_folds = len(state["folds"]) if "folds" in state else int(state["n_folds"])
-        if not 1 <= n_folds <= _MAX_FOLDS:
-            raise ValueError(f"the number of folds must be from 1 to {_MAX_FOLDS}")
-        if state.get("gathered") is not None:
-            buffer = BufferedRows.from_state(state["gathered"])
-            if buffer.X.shape[1] != n_features:
-                raise ValueError("the buffered rows do not have one column per feature")
-            result = cls.of_buffer(buffer, n_folds)
-            result.ledger = ledger
-            return result
-        if "folds" in state:  # version 0.1 wrote one statistics object per fold
-            statistics = _joined(state["folds"])
-        else:
-            statistics = serialization.from_state(state["statistics"], ClassStatistics)
-        omitted = None if state.get("left_map") is None else OmittedMap(n_features, str(state["left_map"]))
-        width = n_features if state["map"] is None else state["map"].n_components
-        if omitted is None and statistics.n_features != width:
-            raise ValueError("the width of the statistics does not match the number of features")
-        if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
-            raise ValueError("the number of folds does not match the statistics")
-        return cls(statistics, n_folds, state["map"], omitted, ledger)
-
-
 class FoldedStatistics:
-    """Message of a ProximalSVC: its state and feature names.
+    """Statistics of all rows of a ProximalSVC by class and fold, with its feature map and row ledger.
 
-    :meth:`steelyard.ProximalSVC.statistics` returns it and :meth:`steelyard.ProximalSVC.merge` accepts it.
-    Messages with equal feature maps and numbers of folds can be added with ``+``; ``-`` removes the rows of
-    another message; :meth:`to_bytes` and :meth:`from_bytes` send messages over a network. A message is
-    immutable.
+    They are the state of a learner. :meth:`steelyard.ProximalSVC.statistics` returns a copy as a message,
+    which :meth:`steelyard.ProximalSVC.merge` accepts. Messages with equal feature maps and numbers of folds
+    can be added with ``+``; ``-`` removes the rows of another message; :meth:`to_bytes` and
+    :meth:`from_bytes` send messages over a network. A message is immutable.
 
     Parameters
     ----------
@@ -512,6 +105,11 @@ class FoldedStatistics:
     (['fraud', 'ok'], True)
     """
 
+    # All folds share one ClassStatistics, so one native call changes all of them. Only _add and _remove
+    # change an object in place. While `buffer` has the first rows of a stream, the feature map is
+    # preliminary, and the statistics are those of the buffered rows. Until the buffer is full, the result
+    # depends neither on the sizes of the batches nor on the values of forgotten rows.
+
     def __init__(
         self,
         statistics: ClassStatistics,
@@ -521,51 +119,69 @@ class FoldedStatistics:
         feature_names: Any = None,
         ledger: RowLedger | None = None,
     ) -> None:
-        self.state = FoldState(statistics, n_folds, feature_map, ledger=ledger)
-        self.feature_names = feature_names
+        self.statistics = statistics
+        self.n_folds = n_folds
+        self.feature_map = feature_map
+        self.feature_names = feature_names  # only messages have names, the state of a learner has none
+        self.ledger = ledger
         self.is_difference = False  # whether difference() returned this message
+        self.omitted_map: OmittedMap | None = None
+        self.is_plain = feature_map is None and n_folds == 1
+        self.buffer: BufferedRows | None = None
+        self.selected_C: SelectedC | None = None  # stays valid while rows are added but not removed
+        # Native model for calls with one row. It returns None or False if the call needs the general path: X
+        # is not an array with one row of doubles, the label is new, a parameter has changed, another thread
+        # is learning, or the statistics have been changed by anything but this model.
+        self.single_row: _native.SingleRowModel | None = None
+        self.last_predict_version: int | None = None  # version at the last prediction of a single row
+        self._cache: dict[str, tuple[Any, Any]] = {}
+        self._class_labels: ClassLabels | None = None
 
     @classmethod
-    def of(cls, state: FoldState, feature_names: Any = None) -> FoldedStatistics:
-        """Return a message that contains ``state``, which must not be changed afterwards."""
-        message = cls.__new__(cls)
-        message.state, message.feature_names, message.is_difference = state, feature_names, False
-        return message
+    def start(
+        cls,
+        n_features: int,
+        n_folds: int = 1,
+        feature_map: RandomFeatures | None = None,
+        quantizer: Quantizer | None = None,
+    ) -> Self:
+        """Return statistics without rows. The default quantizer has the step of the feature map, if any."""
+        width = n_features if feature_map is None else feature_map.n_components
+        if feature_map is not None and quantizer is None:
+            quantizer = Quantizer.uniform(width, feature_map.step, rounds=False)
+        return cls(ClassStatistics(width, quantizer=quantizer), n_folds, feature_map)
 
-    @property
-    def statistics(self) -> ClassStatistics:
-        """Statistics of all rows by class and fold."""
-        return self.state.statistics
+    @classmethod
+    def _of_buffer(cls, buffer: BufferedRows, n_folds: int) -> Self:
+        """Return the statistics of buffered rows; the feature map is final if the buffer is full."""
+        result = cls.start(buffer.X.shape[1], n_folds, buffer.fitted_map())
+        if len(buffer):
+            result._add(buffer.batch())
+        result.buffer = None if buffer.is_full else buffer
+        return result
 
-    @property
-    def total(self) -> ClassStatistics:
-        """Statistics of all rows by class."""
-        return self.state.total
+    def empty(self) -> FoldedStatistics:
+        """Return statistics without rows that have the same folds, feature map and quantizer."""
+        if self.buffer is not None:
+            return self._of_buffer(self.buffer.empty(), self.n_folds)
+        return self.copy(self.statistics.empty())
 
-    @property
-    def folds(self) -> list[ClassStatistics]:
-        """Statistics of each fold."""
-        return self.state.folds
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds."""
-        return self.state.n_folds
-
-    @property
-    def feature_map(self) -> RandomFeatures | None:
-        """Feature map of the message, or None if the map was omitted."""
-        return self.state.feature_map
-
-    @property
-    def ledger(self) -> RowLedger | None:
-        """Hashes of the rows, or None if the learner does not track rows."""
-        return self.state.ledger
+    def copy(self, statistics: ClassStatistics | None = None) -> FoldedStatistics:
+        """Return an independent copy (copy-on-write) without names, with other statistics if given."""
+        if statistics is None:
+            statistics = self.statistics.copy()
+        result = FoldedStatistics(statistics, self.n_folds, self.feature_map, ledger=self.ledger)
+        result.omitted_map, result.buffer = self.omitted_map, self.buffer
+        result._class_labels = self._class_labels
+        return result
 
     @property
     def n_features(self) -> int:
         """Number of features of the rows before the feature map is applied."""
-        return self.state.n_features
+        if self.omitted_map is not None:
+            return self.omitted_map.n_features
+        feature_map = self.feature_map
+        return self.statistics.n_features if feature_map is None else int(feature_map.n_features_in_)
 
     @property
     def features(self) -> dict[str, Any]:
@@ -575,43 +191,163 @@ class FoldedStatistics:
     @property
     def kind(self) -> tuple[int, str | None]:
         """Number of folds and digest of the feature map. Only messages of the same kind can be added."""
-        return self.n_folds, self.state.map_digest
+        if self.omitted_map is not None:
+            return self.n_folds, self.omitted_map.digest
+        return self.n_folds, None if self.feature_map is None else self.feature_map.digest()
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Identifier of the contents, which changes whenever the statistics change in place."""
+        return id(self.statistics), self.statistics.version
+
+    # -- adding and removing rows ------------------------------------------------------------------------
+
+    def _add(self, batch: Batch) -> None:
+        """Add a validated batch in place; on error nothing changes. The ledger does not change."""
+        if self.is_plain:  # fast path for single rows
+            self.statistics.add_batch(batch)
+            return
+        if self.buffer is not None:
+            self._add_to_buffer(self.buffer, batch)
+            return
+        n_rows = batch.X.shape[0]
+        one_block = self.feature_map is None or n_rows <= _BLOCK_ROWS
+        statistics = self.statistics if one_block else self.statistics.copy()
+        total = None
+        for block in self._blocks(batch):
+            if n_rows <= _MAX_ROWS_FOR_TOTAL_UPDATE:
+                total = self._updated_total(batch, block)
+            statistics.add_batch(block)
+        self.statistics = statistics
+        if total is not None:
+            self._cache["total"] = (self.version, None), total
+
+    def _add_to_buffer(self, before: BufferedRows, batch: Batch) -> None:
+        """Add the first rows of a batch to the buffer, and the others to the state that follows from it."""
+        n = min(before.capacity, batch.X.shape[0])
+        first = batch_rows(batch, slice(0, n))
+        buffer = before.with_rows(first)
+        if buffer.is_full or buffer.n_preliminary != before.n_preliminary:
+            result = self._of_buffer(buffer, self.n_folds)
+        else:
+            result = self.copy()
+            result.buffer = None
+            result._add(first)
+            result.buffer = buffer
+        if n < batch.X.shape[0]:
+            result._add(batch_rows(batch, slice(n, None)))
+        self._replace_by(result)
+
+    def _replace_by(self, other: FoldedStatistics) -> None:
+        selected_C = self.selected_C if other.feature_map is self.feature_map else None
+        # A single assignment is atomic for other threads.
+        self.__dict__ = {**other.__dict__, "selected_C": selected_C, "ledger": self.ledger}
+
+    def _updated_total(self, batch: Batch, block: Batch) -> ClassStatistics | None:
+        """Return the total with a batch added, or None if the total is not cached."""
+        entry = self._cache.pop("total", None)
+        if entry is None or entry[0] != (self.version, None) or not self.statistics.is_frozen:
+            return None
+        total: ClassStatistics = entry[1].copy()
+        del entry  # the old total has no other reference now, so native code can change its matrices in place
+        total.add_batch(Batch(block.X, batch.labels, block.codes // self.n_folds, block.weights))
+        return total
+
+    def _remove(self, batch: Batch, source: str) -> None:
+        """Remove a validated batch in place; raise DataError for rows that were never added.
+
+        After an error the state may have changed, so callers work on a copy and discard it.
+        """
+        if self.ledger is not None:
+            self.ledger = self.ledger.without_hashes(batch_hashes(batch), source)
+        if self.buffer is not None:
+            self._replace_by(self._of_buffer(self.buffer.without_rows(batch, source), self.n_folds))
+            return
+        for block in (batch,) if self.is_plain else self._blocks(batch):
+            self.statistics.remove_batch(block, source)
+
+    def _blocks(self, batch: Batch) -> Iterator[Batch]:
+        """Yield blocks of mapped rows of a batch, with one class code for each pair of label and fold."""
+        labels, codes = batch.labels, batch.codes
+        if self.n_folds > 1:
+            labels = [FoldLabel(label, fold) for label in labels for fold in range(self.n_folds)]
+            codes = codes * self.n_folds + fold_numbers(batch.X, self.n_folds).astype(np.int32)
+        for rows, X in mapped_blocks(batch.X, self.feature_map):
+            yield Batch(X, labels, codes[rows], None if batch.weights is None else batch.weights[rows])
+
+    # -- views of the statistics --------------------------------------------------------------------
+
+    @property
+    def total(self) -> ClassStatistics:
+        """Statistics of all rows by class."""
+        if self.n_folds == 1:
+            return self.statistics
+        return self._cached("total", None, lambda state: state.subset(range(state.n_folds)), nullcontext())
+
+    @property
+    def folds(self) -> list[ClassStatistics]:
+        """Statistics of each fold."""
+        return [self.subset({fold}) for fold in range(self.n_folds)]
+
+    def subset(self, folds: Container[int]) -> ClassStatistics:
+        """Return the statistics of the rows of some folds."""
+        if self.n_folds == 1:
+            return self.statistics
+        return self.statistics.regrouped(
+            {key: key.label for key in self.statistics.classes if key.fold in folds}
+        )
+
+    def _keys_of(self, folds: Container[int]) -> dict[Label, list[FoldLabel]]:
+        """Return the keys of each class that has rows in some folds."""
+        keys: defaultdict[Label, list[FoldLabel]] = defaultdict(list)
+        for key in self.statistics.classes:
+            if key.fold in folds:
+                keys[key.label].append(key)
+        return keys
+
+    def _labels(self) -> ClassLabels:
+        """Return the class labels; the same object is returned until the classes change."""
+        labels = self.total.classes
+        if self._class_labels is None or self._class_labels.labels != labels:
+            self._class_labels = ClassLabels(labels)
+        return self._class_labels
+
+    def _cached(self, name: str, key: Any, make: Callable[[Self], T], lock: AbstractContextManager[Any]) -> T:
+        """Return ``make(self)``; the result is cached until the statistics or ``key`` change.
+
+        A valid cache entry is returned without the lock, so it does not wait for calls that learn.
+        """
+        entry = self._cache.get(name)
+        if entry is None or entry[0] != (self.version, key):
+            with lock:
+                entry = (self.version, key), make(self)
+                self._cache[name] = entry
+        value: T = entry[1]
+        return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies and pickles are made without cached results.
+        without = dict.fromkeys(("single_row", "last_predict_version", "_class_labels"))
+        return {**self.__dict__, **without, "_cache": {}}
 
     def digest(self) -> str:
-        """Return a hash of the sums of all rows and of the feature map.
+        """Return a hash of the sums of all rows and of the feature map, independent of the folds."""
+        total, (_, map_digest) = self.total.digest(), self.kind
+        if map_digest is None:
+            return total
+        return blake2b((total + map_digest).encode(), digest_size=16).hexdigest()
 
-        The hash does not depend on the folds.
-        """
-        return self.state.digest()
-
-    def without_map(self) -> FoldedStatistics:
-        """Return the message without its (often large) feature map, for a receiver that has the map."""
-        state = self.state
-        if state.feature_map is None:
-            return self
-        omitted = OmittedMap(state.n_features, state.feature_map.digest())
-        state = FoldState(state.statistics, state.n_folds, None, omitted, state.ledger)
-        return self.of(state, self.feature_names)
-
-    def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
-        """Return the message with the given feature map; raise DataError if another map was omitted."""
-        state = self.state
-        if state.omitted_map is None:
-            return self
-        if feature_map is None or state.omitted_map.digest not in {None, feature_map.digest()}:
-            raise _different_maps()
-        state = FoldState(state.statistics, state.n_folds, feature_map, None, state.ledger)
-        return self.of(state, self.feature_names)
+    # -- sums and differences -----------------------------------------------------------------------
 
     def __add__(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return the message that contains the rows of both messages."""
         names = self._check_addable(other)
-        return self.of(self.state.merged(other.state), names)
+        return self._merged(other)._with_names(names)
 
     def __sub__(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return this message without the rows of ``other``; raise DataError for unknown rows."""
         names = self._check_addable(other)
-        return self.of(self.state.subtracted(other.state, "FoldedStatistics"), names)
+        return self._subtracted(other, "FoldedStatistics")._with_names(names)
 
     def difference(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return a message that, when merged, adds the rows of this message and removes those of ``other``.
@@ -638,9 +374,21 @@ class FoldedStatistics:
         >>> master.merge(new.statistics().difference(old.statistics())).class_count_.tolist()
         [2.0, 1.0]
         """
-        message = self.of(self.state.difference(other.state), self._check_addable(other))
-        message.is_difference = True
-        return message
+        names = self._check_addable(other)
+        if self.buffer is not None or other.buffer is not None:
+            raise DataError(
+                "a difference needs two messages with a final feature map; the first rows of one message are "
+                "still buffered.",
+                source="FoldedStatistics.difference",
+                hint=_MAP_HINT,
+            )
+        result = self.copy(self.statistics - other.statistics)._with_names(names)
+        result.ledger, result.is_difference = None, True
+        return result
+
+    def _with_names(self, feature_names: Any) -> FoldedStatistics:
+        self.feature_names = feature_names
+        return self
 
     def _check_addable(self, other: FoldedStatistics) -> Any:
         """Raise an error if two messages cannot be added; return the feature names, if known."""
@@ -649,11 +397,109 @@ class FoldedStatistics:
                 f"expected FoldedStatistics; got {type(other).__name__}.", source="FoldedStatistics"
             )
         check_same_features(self.features, other.features, "FoldedStatistics")
-        try:
-            self.state.check_same_kind(other.state)
-        except DataError as error:
-            raise error.with_source("FoldedStatistics") from error
+        self._check_same_kind(other, "FoldedStatistics")
         return other.feature_names if self.feature_names is None else self.feature_names
+
+    def _check_same_kind(self, other: FoldedStatistics, source: str) -> None:
+        """Raise DataError if the feature maps or the numbers of folds differ."""
+        mine, theirs = self.feature_map, other.feature_map
+        if self.omitted_map is not None or other.omitted_map is not None:
+            same = self.kind[1] == other.kind[1]
+        elif self.buffer is not None or other.buffer is not None:
+            # If a feature map is preliminary, equal map parameters are sufficient.
+            same = mine is not None and theirs is not None and mine.get_params() == theirs.get_params()
+        else:
+            same = theirs is None if mine is None else mine.same_map(theirs)
+        if not same:
+            raise _different_maps(source)
+        if self.n_folds != other.n_folds:
+            raise DataError(
+                'one learner keeps fold statistics (C="auto") and the other does not.',
+                source=source,
+                hint='start both with C="auto" or both with a number',
+            )
+
+    def _merged(self, other: FoldedStatistics) -> FoldedStatistics:
+        """Return the sum of states of one kind, with a ledger if both have one.
+
+        Buffered rows of one state are learned by the other.
+        """
+        if other.buffer is None and self.buffer is None:
+            result = self.copy(self.statistics + other.statistics)
+        else:
+            result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
+            assert rows is not None
+            result = result.copy()
+            if len(rows):
+                result._add(rows.batch())
+        result.ledger = self.ledger and other.ledger and self.ledger.with_hashes(other.ledger.to_array())
+        return result
+
+    def _subtracted(self, other: FoldedStatistics, source: str) -> FoldedStatistics:
+        """Return the difference of states of one kind; raise DataError for unknown rows.
+
+        It has a ledger if both states have one.
+        """
+        result = self.copy()
+        ledger = self.ledger and other.ledger and self.ledger.without_hashes(other.ledger.to_array(), source)
+        result.ledger = None
+        if other.buffer is not None:
+            result._remove(other.buffer.batch(), source)
+        elif self.buffer is not None:
+            raise never_learned(source, other.total.classes[0] if other.total.classes else None)
+        else:
+            result.statistics.subtract(other.statistics, source)
+        result.ledger = ledger
+        return result
+
+    def _decayed(self, factor: float, drop_below: float) -> FoldedStatistics:
+        """Return the state with weights times ``factor``, without classes of weight below ``drop_below``."""
+        result = self.copy(self.statistics.copy().scale(factor))
+        total = result.total
+        for label in [label for label in total.classes if total.count(label) < drop_below]:
+            for fold in range(self.n_folds):
+                result.statistics.forget_class(label if self.n_folds == 1 else FoldLabel(label, fold))
+        if result.buffer is not None:
+            result.buffer = result.buffer.decayed(factor, result.total.classes)
+        if self.selected_C is not None:
+            result.selected_C = self.selected_C._replace(n_rows=factor * self.selected_C.n_rows)
+        return result
+
+    def _check_has_folds(self, source: str) -> None:
+        """Raise DataError if there is only one fold, because C="auto" needs several."""
+        if self.n_folds == 1:
+            raise DataError(
+                'the statistics have one fold, and C="auto" needs several.',
+                source=source,
+                hint='use the statistics of a learner with C="auto"',
+            )
+
+    # -- messages and files -------------------------------------------------------------------------
+
+    def without_map(self) -> FoldedStatistics:
+        """Return the message without its (often large) feature map, for a receiver that has the map."""
+        if self.feature_map is None:
+            return self
+        result = self._with_other_map(None)
+        result.omitted_map = OmittedMap(self.n_features, self.feature_map.digest())
+        return result
+
+    def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
+        """Return the message with the given feature map; raise DataError if another map was omitted."""
+        if self.omitted_map is None:
+            return self
+        if feature_map is None or self.omitted_map.digest not in {None, feature_map.digest()}:
+            raise _different_maps("ProximalSVC.merge")
+        return self._with_other_map(feature_map)
+
+    def _with_other_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
+        return FoldedStatistics(
+            self.statistics,
+            self.n_folds,
+            feature_map,
+            feature_names=self.feature_names,
+            ledger=self.ledger,
+        )
 
     def to_bytes(self) -> bytes:
         """Return the message as bytes: the sums of each class and fold, a version and a checksum."""
@@ -680,20 +526,51 @@ class FoldedStatistics:
 
     def get_state(self) -> dict[str, Any]:
         """Return the message as arrays and plain values, as model files store it."""
-        state = {**self.features, **self.state.get_state()}
+        state = {
+            **self.features,
+            "map": self.feature_map,
+            "left_map": None if self.omitted_map is None else self.omitted_map.digest,
+            "n_folds": self.n_folds,
+            "statistics": serialization.get_state(self.statistics),
+        }
+        if self.buffer is not None:
+            state["gathered"] = self.buffer.get_state()
+        state["ledger"] = None if self.ledger is None else self.ledger.to_array()
         return {**state, "is_difference": True} if self.is_difference else state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldedStatistics:
         """Restore statistics from the result of :meth:`get_state`; raise ValueError for invalid values."""
-        message = cls.of(FoldState.from_state(state), state["feature_names"])
-        message.is_difference = bool(state.get("is_difference", False))
-        return message
+        n_features = int(state["n_features"])
+        n_folds = len(state["folds"]) if "folds" in state else int(state["n_folds"])
+        if not 1 <= n_folds <= _MAX_FOLDS:
+            raise ValueError(f"the number of folds must be from 1 to {_MAX_FOLDS}")
+        if state.get("gathered") is not None:
+            buffer = BufferedRows.from_state(state["gathered"])
+            if buffer.X.shape[1] != n_features:
+                raise ValueError("the buffered rows do not have one column per feature")
+            result = cls._of_buffer(buffer, n_folds)
+        else:
+            feature_map = state["map"]
+            result = cls(_restored_statistics(state), n_folds, feature_map)
+            width = n_features if feature_map is None else feature_map.n_components
+            if state.get("left_map") is not None:
+                result.omitted_map = OmittedMap(n_features, str(state["left_map"]))
+            elif result.statistics.n_features != width:
+                raise ValueError("the width of the statistics does not match the number of features")
+            if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in result.statistics.classes):
+                raise ValueError("the number of folds does not match the statistics")
+        result.ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
+        result.is_difference = bool(state.get("is_difference", False))
+        result.feature_names = state["feature_names"]
+        return result
 
 
-def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
-    """Return one statistics object from the separate folds of a version 0.1 file."""
-    folds = [serialization.from_state(fold, ClassStatistics) for fold in states]
+def _restored_statistics(state: Mapping[str, Any]) -> ClassStatistics:
+    if "folds" not in state:
+        return serialization.from_state(state["statistics"], ClassStatistics)
+    # Version 0.1 wrote one statistics object per fold.
+    folds = [serialization.from_state(fold, ClassStatistics) for fold in state["folds"]]
     if len(folds) == 1:
         return folds[0]
     total = ClassStatistics(folds[0].n_features)
@@ -714,21 +591,11 @@ def _partition_message(tree: Mapping[str, Any]) -> FoldedStatistics:
         }
     )
     if message.n_features != tree["n_features"]:
-        message.state.omitted_map = OmittedMap(int(tree["n_features"]), None)
+        message.omitted_map = OmittedMap(int(tree["n_features"]), None)
     return message
 
 
-def _different_maps() -> DataError:
+def _different_maps(source: str) -> DataError:
     return DataError(
-        "the two learners have different feature maps; nothing was changed.",
-        source="ProximalSVC.merge",
-        hint="fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners",
-    )
-
-
-def _different_folds() -> DataError:
-    return DataError(
-        'one learner keeps fold statistics (C="auto") and the other does not.',
-        source="ProximalSVC.merge",
-        hint='start both with C="auto" or both with a number',
+        "the two learners have different feature maps; nothing was changed.", source=source, hint=_MAP_HINT
     )

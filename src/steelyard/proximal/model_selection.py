@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
-from steelyard.proximal.solver import PlaneEquations, plane_classes, score_moments, solve_path
+from steelyard.proximal.solver import PlaneEquations, System, plane_classes, score_moments, solve_path
 from steelyard.proximal.statistics import ClassStatistics
-from steelyard.proximal.system import System
 
 if TYPE_CHECKING:
-    from steelyard.proximal.folds import FoldState
+    from steelyard.proximal.folds import FoldedStatistics
     from steelyard.proximal.planes import PlaneRule
 
 C_GRID: FloatArray = np.logspace(-6.0, 8.0, 29)
@@ -25,25 +23,16 @@ _TIE_TOLERANCE = 1e-9
 _MEASURES = ("squared_error", "auc", "sensitivity", "specificity", "gmean")
 
 
-@dataclass(frozen=True)
-class SelectedC:
-    """A selected C, with the plane parameters (``rule``) and the number of rows used for the selection.
-
-    Selecting C costs far more than solving, and the best C changes slowly. So a selection is valid until the
-    number of rows has doubled.
-    """
+class SelectedC(NamedTuple):
+    """A selected C, with the plane parameters (``rule``) and the number of rows used for the selection."""
 
     C: float
     rule: Any
     n_rows: float
 
-    def is_valid(self, rule: Any, n_rows: float) -> bool:
-        """Return whether the selected C is still valid for given plane parameters and a number of rows."""
-        return bool(rule == self.rule and self.n_rows <= n_rows < 2.0 * self.n_rows)
-
-    def decayed(self, factor: float) -> SelectedC:
-        """Return the selected C for the state after all weights were multiplied by ``factor``."""
-        return replace(self, n_rows=factor * self.n_rows)
+    def is_valid_for(self, n_rows: float) -> bool:
+        """Return whether the number of rows has not doubled: the best C changes slowly."""
+        return self.n_rows <= n_rows < 2.0 * self.n_rows
 
 
 def select_C(
@@ -52,14 +41,10 @@ def select_C(
     equations: PlaneEquations,
     make_equations: Callable[[System], PlaneEquations],
 ) -> float:
-    """Return the C of ``C_GRID`` with the smallest squared error in cross-validation.
+    """Return the C of ``C_GRID`` with the smallest squared error on ``splits``, pairs of (test, training).
 
-    The loss of a fold is limited to the loss of zero scores, so a single outlier (a sentinel such as 9999.9)
-    cannot decide the selection.
-
-    ``splits`` are pairs of the systems of test and of training rows, and ``make_equations`` returns the
-    equations of a training system. ``system`` and ``equations`` belong to all rows; they determine the
-    weights and the kind of the error.
+    ``system`` and ``equations`` belong to all rows; they determine the weights and the kind of the error. The
+    loss of a fold is limited to the loss of zero scores, so a single outlier cannot decide the selection.
     """
     losses = np.zeros(len(C_GRID))
     for test, training in splits:
@@ -83,53 +68,36 @@ def _loss(
         label = system.labels[index]
         if label not in planes or (len(system.labels) > 2) != (len(training.labels) > 2):
             continue  # a class whose rows are all in one fold cannot be tested
-        scores = _Scores(
-            training, paths[:, planes[label]], test, label, has_intercept=equations.has_intercept
-        )
+        solutions = paths[:, planes[label]]
+        intercepts = solutions[:, -1] if equations.has_intercept else np.zeros(len(solutions))
+        counts, sums, squares = _score_sums(training, training.raw(solutions), intercepts, test, label)
         rest = system.n_rows - system.counts[index]
         if equations.has_intercept:
             share = system.counts[index] / system.n_rows
-            loss += scores.squared_error(1.0 - share, share)
-        elif rest > 0.0:
-            loss += scores.pair_error() / (system.counts[index] * rest)
+            errors = counts[:, None] + squares - 2.0 * np.array([[1.0], [-1.0]]) * sums
+            weights = np.array([1.0 - share, share])
+            loss += np.fmin(weights @ errors, weights @ counts)
+        elif rest > 0.0 and (counts > 0.0).all():  # the squared error summed over all pairs of rows
+            means, variances = sums / counts[:, None], squares / counts[:, None]
+            variances -= np.square(means)
+            error = np.square(1.0 - means[0] + means[1]) + variances.sum(axis=0)
+            loss += counts.prod() * np.fmin(error, 1.0) / (system.counts[index] * rest)
     return loss
 
 
-class _Scores:
-    """Count, sum and sum of squares of the test scores, for one class and for all other classes."""
-
-    def __init__(
-        self, training: System, solutions: FloatArray, test: System, label: object, *, has_intercept: bool
-    ) -> None:
-        w = training.raw(solutions)
-        b = solutions[:, -1] if has_intercept else np.zeros(len(solutions))
-        # Convert the planes to coordinates relative to the origin of the test rows.
-        u = np.column_stack([w * test.unit, b - w @ (test.origin - training.origin)])
-        own = [i for i, known in enumerate(test.labels) if known == label]
-        self.counts = np.array([test.counts[own].sum(), test.n_rows - test.counts[own].sum()])
-        total_sums, total_squares = u @ test.v.sum(axis=0), test.quadratics(None, u)
-        sums = sum((u @ test.v[i] for i in own), np.zeros(len(u)))
-        squares = sum((test.quadratics(i, u) for i in own), np.zeros(len(u)))
-        self.sums = np.stack([sums, total_sums - sums])
-        self.squares = np.stack([squares, total_squares - squares])
-
-    def squared_error(self, positive_weight: float, negative_weight: float) -> FloatArray:
-        errors = self.counts[:, None] + self.squares - 2.0 * np.array([[1.0], [-1.0]]) * self.sums
-        weights = np.array([positive_weight, negative_weight])
-        result: FloatArray = np.fmin(weights @ errors, weights @ self.counts)
-        return result
-
-    def pair_error(self) -> FloatArray:
-        """Return the squared error summed over all pairs of rows, or zero if there are no pairs."""
-        if (self.counts <= 0.0).any():
-            return np.zeros(self.sums.shape[1])
-        means, squares = self.sums / self.counts[:, None], self.squares / self.counts[:, None]
-        variances = squares - np.square(means)
-        error: FloatArray = np.square(1.0 - means[0] + means[1]) + variances.sum(axis=0)
-        return self.counts.prod() * np.fmin(error, 1.0)
-
-
-# -- shrinkage of small groups of rows towards all rows -----------------------------------------------
+def _score_sums(
+    training: System, normals: FloatArray, intercepts: FloatArray, test: System, label: object
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return count, sum and sum of squares of the test scores of one class and of all other classes."""
+    # Convert the planes to coordinates relative to the origin of the test rows.
+    offsets = intercepts - normals @ (test.origin - training.origin)
+    u = np.column_stack([normals * test.unit, offsets])
+    own = [i for i, known in enumerate(test.labels) if known == label]
+    counts = np.array([test.counts[own].sum(), test.n_rows - test.counts[own].sum()])
+    total_sums, total_squares = u @ test.v.sum(axis=0), test.quadratics(None, u)
+    sums = sum((u @ test.v[i] for i in own), np.zeros(len(u)))
+    squares = sum((test.quadratics(i, u) for i in own), np.zeros(len(u)))
+    return counts, np.stack([sums, total_sums - sums]), np.stack([squares, total_squares - squares])
 
 
 # Candidate numbers of borrowed rows, from which cross-validation selects one.
@@ -144,28 +112,22 @@ def borrowed_share(n_rows: float, borrow: float) -> float:
 # -- evaluation measures -----------------------------------------------------------------------------
 
 
-def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
-    """Return measures of each fold under planes that are fitted to the other folds.
-
-    Parameters
-    ----------
-    rule : PlaneRule
-        The parameters of the learner.
-    state : FoldState
-        Statistics in at least two folds.
-
-    Returns
-    -------
-    dict of str to ndarray of shape (n_folds,)
-        ``test_squared_error`` is exact: the mean of ``(score - target)**2`` with the targets +1 and -1, and
-        equal total weights of positive and negative rows. ``test_auc``, ``test_sensitivity``,
-        ``test_specificity`` and ``test_gmean`` assume normally distributed scores, with the exact means and
-        variances of positive and negative rows. All measures are means over the planes, and ``nan`` if a fold
-        has no positive or no negative rows. ``test_rows`` is the number of rows of the fold, and ``C`` the
-        regularization parameter.
-    """
-    folds = state.folds
-    measured = [_validate_fold(rule, state, folds, test) for test in range(len(folds))]
+def validate_folds(rule: PlaneRule, state: FoldedStatistics) -> dict[str, FloatArray]:
+    """Return the result of :meth:`ProximalSVC.cross_validate`; there must be at least two folds."""
+    folds, measured = state.folds, []
+    for test, fold in enumerate(folds):
+        others = [number for number, other in enumerate(folds) if number != test and other.classes]
+        training = state.subset(others)
+        if len(training.classes) < 2:
+            raise DataError(
+                f"without fold {test} there are rows of {len(training.classes)} class(es); "
+                "at least two are needed.",
+                source="cross_validate",
+                hint="use more rows or fewer folds",
+            )
+        planes = rule.planes(training, rule.select_C(training, state, others))
+        measures = _measures(planes.coef, planes.intercept, training.classes, fold)
+        measured.append({**{f"test_{name}": value for name, value in measures.items()}, "C": planes.C})
     return {name: np.array([measures[name] for measures in measured]) for name in measured[0]}
 
 
@@ -177,32 +139,14 @@ def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
 def compare_with_own_model(
     common: Any, statistics: ClassStatistics, fresh: Any
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the measures of a common model, and of a model of these rows alone, on some rows.
+    """Return the measures of a common model on some rows, and of ``fresh`` after it has learned these rows.
 
-    ``fresh`` is a learner without rows that has the parameters of the model of these rows. The measures of
-    this model are nan if the rows have one class.
+    The latter are nan if the rows have one class.
     """
     measures = measure(common, statistics)
     if len(statistics.classes) < 2:
         return measures, dict.fromkeys(measures, float("nan"))
     return measures, measure(fresh.merge(statistics), statistics)
-
-
-def _validate_fold(
-    rule: PlaneRule, state: FoldState, folds: list[ClassStatistics], test: int
-) -> dict[str, float]:
-    others = [number for number, fold in enumerate(folds) if number != test and fold.classes]
-    training = state.subset(others)
-    if len(training.classes) < 2:
-        raise DataError(
-            f"without fold {test} there are rows of {len(training.classes)} class(es); "
-            "at least two are needed.",
-            source="cross_validate",
-            hint="use more rows or fewer folds",
-        )
-    planes = rule.planes(training, rule.select_C(training, state, others))
-    measures = _measures(planes.coef, planes.intercept, training.classes, folds[test])
-    return {**{f"test_{name}": value for name, value in measures.items()}, "C": planes.C}
 
 
 def _measures(

@@ -5,9 +5,9 @@ Two solvers compute the planes. Only :meth:`PlaneRule.native_arguments` chooses 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,10 +23,11 @@ from steelyard.base import Label
 from steelyard.exceptions import ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.params import class_factors
-from steelyard.proximal.folds import ClassLabels, FoldState
+from steelyard.proximal.folds import ClassLabels, FoldedStatistics
 from steelyard.proximal.model_selection import SelectedC, select_C
 from steelyard.proximal.solver import (
     PlaneEquations,
+    System,
     auc_equations,
     margin_equations,
     score_moments,
@@ -34,7 +35,6 @@ from steelyard.proximal.solver import (
     solve_path,
 )
 from steelyard.proximal.statistics import ClassStatistics
-from steelyard.proximal.system import System
 from steelyard.thresholds import normal_gmean_threshold
 
 # Maximum number of features for which C is selected with all folds; above it, only two folds are used.
@@ -52,10 +52,8 @@ _MAX_LEVERAGE = 0.95  # upper limit of a mean leverage; a class with a single ro
 _TARGETS = np.array([1.0, -1.0])
 _MEAN_TOLERANCE = 1e-12  # relative rounding error of mean scores
 
-
-NativeArguments = tuple[
-    _native.ExactSums, list[int], tuple[float, bool, bool, bool, bool, bool, list[float]]
-]  # sums, slots of the classes, and the parameters of the native solver
+# Sums, slots of the classes, and the parameters of the native solver.
+NativeArguments = tuple[_native.ExactSums, list[int], tuple[float, bool, bool, bool, bool, bool, list[float]]]
 
 
 @dataclass(frozen=True)
@@ -79,31 +77,23 @@ class Planes:
         return finite or self._rewrite_overflown(rows, scores)
 
     def _rewrite_overflown(self, rows: Any, scores: FloatArray) -> bool:
-        """Recompute scores whose terms overflowed, using separate exponents; return whether all are finite.
-
-        A score beyond the largest double becomes the largest double. Scores of rows with NaN or inf are kept.
-        """
+        """Recompute scores of finite rows that overflowed; return whether all scores are finite."""
+        limit = np.finfo(np.float64).max
+        weights, weight_powers = np.frexp(np.column_stack([self.coef, self.intercept]))
         for i in np.flatnonzero(~np.isfinite(scores).all(axis=1)):
             row = rows[[i]].toarray()[0] if sp.issparse(rows) else rows[i]
-            if np.isfinite(row).all():
-                scores[i] = self._scaled_scores(row.astype(np.float64))
+            if not np.isfinite(row).all():
+                continue
+            values, powers = np.frexp(np.append(row.astype(np.float64), 1.0))
+            terms, exponents = values * weights, powers + weight_powers
+            top = np.where(terms != 0.0, exponents, -4000).max(axis=1, keepdims=True)
+            sums = np.ldexp(terms, exponents - top).sum(axis=1)
+            with np.errstate(over="ignore"):  # a score beyond the largest double becomes the largest double
+                scores[i] = np.clip(np.ldexp(sums, top[:, 0]), -limit, limit)
         return bool(np.isfinite(scores).all())
 
-    def _scaled_scores(self, row: FloatArray) -> FloatArray:
-        values, powers = np.frexp(np.append(row, 1.0))
-        weights, more_powers = np.frexp(np.column_stack([self.coef, self.intercept]))
-        terms, exponents = values * weights, powers + more_powers
-        top = np.where(terms != 0.0, exponents, -4000).max(axis=1, keepdims=True)
-        sums = np.ldexp(terms, exponents - top).sum(axis=1)
-        with np.errstate(over="ignore"):
-            limit = np.finfo(np.float64).max
-            return np.clip(np.ldexp(sums, top[:, 0]), -limit, limit)
-
     def write_labels(self, rows: Any, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]) -> bool:
-        """Write the label of the highest score of each row; return whether all scores are finite.
-
-        With a single plane, ``labels_of`` has the label of negative scores and the label of positive scores.
-        """
+        """Write the label of the highest score of each row; return whether all scores are finite."""
         if type(rows) is np.ndarray or not sp.issparse(rows):
             threads = _threads_for(rows)
             if _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, threads):
@@ -141,10 +131,16 @@ class PlaneRule:
     threshold: str
     penalize_intercept: bool
 
-    def predictor(self, state: FoldState) -> Predictor:
+    def predictor(self, state: FoldedStatistics) -> Predictor:
         """Return the planes and classes of the current rows."""
-        classes = state.class_labels()
-        C = float(self.C) if self.C != "auto" else self._selected_C(state)
+        classes = state._labels()
+        if self.C != "auto":
+            C = float(self.C)
+        else:
+            n_rows, selected = state.statistics.n_rows, state.selected_C
+            if selected is None or selected.rule != self or not selected.is_valid_for(n_rows):
+                selected = state.selected_C = SelectedC(self.select_C(state.total, state), self, n_rows)
+            C = selected.C
         return Predictor(classes, self.planes(state.total, C, classes.labels), state.feature_map)
 
     def planes(self, statistics: ClassStatistics, C: float, labels: list[Label] | None = None) -> Planes:
@@ -195,24 +191,13 @@ class PlaneRule:
     def reference_planes(self, statistics: ClassStatistics, C: float) -> Planes:
         """Return the planes computed by the LAPACK solver, which supports every case."""
         with limit_blas(statistics.n_features):
-            system = self._system(statistics)
-            equations = self._equations(system)
+            system, equations = self._problem(statistics)
             return self._finish(system, equations, solve(equations, C), C)
 
-    def _selected_C(self, state: FoldState) -> float:
-        """Return the C that was selected for ``state``, or select it now."""
-        n_rows = state.statistics.n_rows
-        if state.selected_C is None or not state.selected_C.is_valid(self, n_rows):
-            state.selected_C = SelectedC(self.select_C(state.total, state), self, n_rows)
-        return state.selected_C.C
-
     def select_C(
-        self, statistics: ClassStatistics, state: FoldState, folds: Sequence[int] | None = None
+        self, statistics: ClassStatistics, state: FoldedStatistics, folds: Sequence[int] | None = None
     ) -> float:
-        """Return C as a number. With ``C="auto"``, C is selected by cross-validation.
-
-        ``folds`` are the folds to use (by default all), and ``statistics`` is the sum of their statistics.
-        """
+        """Return C, selected by cross-validation on some folds, whose sums are ``statistics``, if "auto"."""
         if self.C != "auto":
             return float(self.C)
         folds = range(state.n_folds) if folds is None else folds
@@ -225,34 +210,28 @@ class PlaneRule:
         # Decomposing a wide system is slow, and two of five folds select a C that is about as good.
         # On twelve data sets with 600 mapped features, mean AUC and G-mean differed by 0.0003.
         tested = folds if statistics.n_features <= _MAX_FEATURES_FOR_ALL_FOLDS else folds[::3][:2]
-        splits = self._splits(state, folds, tested)
+        keys = [(state._keys_of({fold}), state._keys_of({*folds} - {fold})) for fold in tested]
+        splits = (
+            (System(state.statistics, test), System(state.statistics, rest, standardize=self.standardize))
+            for test, rest in keys
+            if test and rest
+        )
         with limit_blas(statistics.n_features):
-            system = self._system(statistics)
-            return select_C(splits, system, self._equations(system), self._equations)
-
-    def _splits(
-        self, state: FoldState, folds: Sequence[int], tested: Sequence[int]
-    ) -> Iterator[tuple[System, System]]:
-        """Yield the systems of each tested fold and of all other folds, if both have rows."""
-        for fold in tested:
-            test, training = state.keys_of({fold}), state.keys_of({*folds} - {fold})
-            if test and training:
-                statistics, standardize = state.statistics, self.standardize
-                yield System(statistics, test), System(statistics, training, standardize=standardize)
+            return select_C(splits, *self._problem(statistics), self._equations)
 
     def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
         """Return the planes for several values of C."""
         with limit_blas(statistics.n_features):
-            system = self._system(statistics)
-            equations = self._equations(system)
+            system, equations = self._problem(statistics)
             return [
                 self._finish(system, equations, solutions, C)
                 for solutions, C in zip(solve_path(equations, Cs), Cs, strict=True)
             ]
 
-    def _system(self, statistics: ClassStatistics) -> System:
+    def _problem(self, statistics: ClassStatistics) -> tuple[System, PlaneEquations]:
         _labels(statistics)  # raises an error if there are no rows
-        return System(statistics, standardize=self.standardize)
+        system = System(statistics, standardize=self.standardize)
+        return system, self._equations(system)
 
     def _equations(self, system: System) -> PlaneEquations:
         regularizer = system.regularizer(
@@ -290,44 +269,6 @@ class PlaneRule:
         return Planes(coef, intercept, float(_logistic_slope(positive, negative).mean()), C)
 
 
-class SingleRowModel(_native.SingleRowModel):
-    """Native model for calls with one row, which implements the single-row path of a ProximalSVC.
-
-    ``label(attributes, X)`` predicts and ``learn(learner, attributes, X, y)`` learns one row. They return
-    None and False, respectively, and change nothing if the call needs the general path: X is not an array
-    with one row of doubles, the label is new, a parameter has changed, another thread is learning, or the
-    statistics have been changed by anything but this model.
-    """
-
-    @classmethod
-    def create(
-        cls, rule: PlaneRule, state: FoldState, parameters: Mapping[str, Any], *, can_learn: bool
-    ) -> Self | None:
-        """Create the model of a state, or return None if the state or a parameter is not supported.
-
-        The model is valid while the parameters of the learner are the same objects as ``parameters``. Without
-        ``can_learn`` it only predicts.
-        """
-        if not state.is_plain or rule.C == "auto":
-            return None
-        version, classes = state.statistics.version, state.class_labels()
-        labels = classes.labels
-        arguments = rule.native_arguments(state.statistics, float(rule.C), labels)
-        if arguments is None:
-            return None
-        sums, slots, native_parameters = arguments
-        return cls(
-            sums,
-            version,
-            slots,
-            [classes.array[k : k + 1].copy() for k in range(len(labels))],
-            dict(zip(labels, slots, strict=True)) if can_learn else {},
-            dict(parameters),
-            "feature_names_in_",
-            *native_parameters,
-        )
-
-
 def _labels(statistics: ClassStatistics) -> list[Label]:
     labels = statistics.classes
     if not labels:
@@ -340,11 +281,7 @@ def _threads_for(rows: Any) -> int:
 
 
 def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
-    """Return the log-odds per unit of score, assuming normally distributed scores of equal variance.
-
-    ``positive`` and ``negative`` have one row per plane: mean and variance of the scores of the positive and
-    of the negative rows. The average of both variances is used.
-    """
+    """Return the log-odds per unit of score from [mean, variance] of normal scores of equal variance."""
     gap = positive[:, 0] - negative[:, 0]
     # If a class has weight zero, all rows have the same score, and the gap of the means is a rounding error.
     gap[np.abs(gap) <= _MEAN_TOLERANCE * np.maximum(np.abs(positive[:, 0]), np.abs(negative[:, 0]))] = 0.0
@@ -373,9 +310,6 @@ def leave_one_out_moments(
 
     The leverage ``h_i`` of one row needs the row, but the mean leverage of class ``c`` follows from its
     matrix ``M_c``, weight ``sigma_c`` and count ``l_c``: ``trace(inv(A) M_c) * sigma_c / l_c``.
-
-    ``moments`` has for each plane the [mean, variance] of the training scores of positive rows, then of
-    negative rows. ``weights`` are the weights of a positive and of a negative row.
     """
     if len(system.labels) != 2:
         return moments
@@ -404,10 +338,7 @@ def leave_one_out_moments(
 def _pair_traces(
     inverse: FloatArray, difference: FloatArray, matrices: list[FloatArray], counts: FloatArray
 ) -> FloatArray:
-    """Return ``trace(inv(A) M_c)`` of both classes, where ``A`` is the matrix of the least squares problem.
-
-    Coordinates are relative to the midpoint between the class means, and include the intercept.
-    """
+    """Return ``trace(inv(A) M_c)`` of both classes relative to the midpoint between their means."""
     symmetric = inverse + np.tril(inverse, -1).T
     pull = symmetric @ difference
     half = 0.5 / (1.0 - 0.5 * float(difference @ pull))  # Sherman-Morrison formula
@@ -416,7 +347,8 @@ def _pair_traces(
         mean = -matrix[-1, :-1] / count
         scatter = matrix[:-1, :-1] / count
         spread = _trace(inverse, scatter) - float(mean @ symmetric @ mean)
-        spread += half * (_quadratic(scatter, pull) - float(mean @ pull) ** 2)
+        quadratic = 2.0 * (pull @ (scatter @ pull)) - np.square(pull) @ scatter.diagonal()
+        spread += half * (float(quadratic) - float(mean @ pull) ** 2)
         between = 0.25 * (float(difference @ pull) + half * float(difference @ pull) ** 2)
         traces[side] = count * (0.5 + spread + between)
     return traces
@@ -434,8 +366,3 @@ def _inverse(lower: FloatArray) -> FloatArray | None:
 def _trace(left: FloatArray, right: FloatArray) -> float:
     """Return the trace of the product of two symmetric matrices, given by their lower triangles."""
     return float(2.0 * np.vdot(left, right) - left.diagonal() @ right.diagonal())
-
-
-def _quadratic(lower: FloatArray, vector: FloatArray) -> float:
-    product = lower @ vector
-    return float(2.0 * (vector @ product) - np.square(vector) @ lower.diagonal())

@@ -80,7 +80,7 @@ class Quantizer:
         self.origins: FloatArray = np.zeros(n) if origins is None else np.array(origins, dtype=np.float64)
         self.rounds: NDArray[np.bool_] = np.ones(n, bool) if rounds is None else np.array(rounds, dtype=bool)
         self.mixed: NDArray[np.uint8] = _integers([0] * n if mixed is None else mixed, np.uint8)
-        shapes = {array.shape for array in (self.exponents, self.origins, self.rounds, self.mixed)}
+        shapes = {array.shape for array in self.get_params().values()}
         if shapes != {(n,)}:
             raise DataError(
                 "all arrays must have one entry per feature; got arrays of the shapes "
@@ -129,12 +129,7 @@ class Quantizer:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - signature of scikit-learn
         """Return the parameters of the constructor."""
-        return {
-            "exponents": self.exponents,
-            "origins": self.origins,
-            "rounds": self.rounds,
-            "mixed": self.mixed,
-        }
+        return {name: getattr(self, name) for name in ("exponents", "origins", "rounds", "mixed")}
 
     def _get_state(self) -> dict[str, Any]:
         return {}

@@ -24,14 +24,12 @@ class FoldLabel(NamedTuple):
 
 
 class RowLedger:
-    """Multiset of the hashes of all learned rows with their labels and weights.
+    """Immutable multiset of the hashes of all learned rows with their labels and weights.
 
     The hashes, eight bytes each, are stored in sorted arrays (runs), each at least twice as long as the next
     one. Removed hashes are stored separately and are deleted from the runs when they exceed an eighth of the
-    others, so the ledger takes at most eleven bytes per learned row. A ledger is immutable.
-
-    A row that was never learned is accepted only if its 64-bit hash collides with that of a learned row. With
-    a million rows this happens to one in 1.8e13 unknown rows.
+    others, so the ledger takes at most eleven bytes per learned row. With a million rows, the hash of one in
+    1.8e13 unknown rows equals that of a learned row.
     """
 
     def __init__(self, added: tuple[Hashes, ...] = (), removed: tuple[Hashes, ...] = ()) -> None:
@@ -99,10 +97,7 @@ class RowLedger:
 
 
 def row_hashes(X: Any) -> Hashes:
-    """Return a hash of each row.
-
-    The hash depends only on the values: dense and sparse rows have equal hashes.
-    """
+    """Return a hash of the values of each row; dense and sparse rows have equal hashes."""
     if sp.issparse(X):
         return _native.sparse_row_hashes(X.data, X.indices, X.indptr)
     return _native.row_hashes(X)

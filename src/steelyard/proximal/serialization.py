@@ -12,35 +12,17 @@ from numpy.typing import NDArray
 from steelyard import persistence
 from steelyard._labels import restored_labels
 from steelyard.base import Batch
-from steelyard.exceptions import DataError, FileFormatError
+from steelyard.exceptions import FileFormatError
 from steelyard.features import RandomFeatures
-from steelyard.persistence.tree import decode, encode
 from steelyard.proximal.quantizer import LARGEST_VALUE, WEIGHT_FRACTION_BITS, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel
 
 if TYPE_CHECKING:
     from steelyard.proximal.statistics import ClassStatistics
 
-_FORMAT = "steelyard class statistics"
-_VERSION = 2
-_FLOAT_VERSION = 1  # message format of version 0.1, with floating-point sums
 _DEVIATION_BITS = 37  # steps are chosen so that a standard deviation is 2**36 to 2**37 steps
 
 T = TypeVar("T")
-
-
-def to_bytes(statistics: ClassStatistics) -> bytes:
-    """Return statistics as bytes: the sums of each class, a version and a checksum."""
-    return encode({"format": _FORMAT, "version": _VERSION, **get_state(statistics)})
-
-
-def from_bytes(data: bytes, cls: type[ClassStatistics]) -> ClassStatistics:
-    """Return the statistics that :func:`to_bytes` wrote; raise FileFormatError for other bytes."""
-    source = "ClassStatistics.from_bytes"
-    tree = decode(data)
-    if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-        raise FileFormatError("these bytes do not contain class statistics.", source=source)
-    return open_message(tree, (_VERSION, _FLOAT_VERSION), lambda state: from_state(state, cls), source)
 
 
 def open_message(
@@ -78,29 +60,19 @@ def get_state(statistics: ClassStatistics) -> dict[str, Any]:
         "grid": Quantizer(exponents, origins, rounds, mixed).to_dict() if frozen else None,
         "weight_exponent": sums.weight_exponent,
         "from_floats": statistics.from_floats,
-        "early": {
-            "rows": rows,
-            "weights": weights,
-            "classes": renumber[early_slots],
-            "sparse": sparse,
-        },
+        "early": {"rows": rows, "weights": weights, "classes": renumber[early_slots], "sparse": sparse},
         "classes": [_class_state(label, sums.get_slot(slot)) for label, slot in used.items()],
     }
 
 
 def _class_state(label: Any, block: Any) -> dict[str, Any]:
-    name, fold = (label.label, label.fold) if isinstance(label, FoldLabel) else (label, None)
+    name, fold = label if isinstance(label, FoldLabel) else (label, None)
+    state = {"label": name, "fold": fold, "sums": None}
     if block is None:  # all rows of the class arrived before the quantizer was fixed
-        return {"label": name, "fold": fold, "sums": None}
+        return state
     sums, bytes_per_number, rows, weights = block
-    return {
-        "label": name,
-        "fold": fold,
-        "sums": None if sums is None else np.frombuffer(sums, dtype=np.uint8),
-        "each": bytes_per_number,
-        "rows": rows,
-        "weights": weights,
-    }
+    packed = None if sums is None else np.frombuffer(sums, dtype=np.uint8)
+    return {**state, "sums": packed, "each": bytes_per_number, "rows": rows, "weights": weights}
 
 
 def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
@@ -132,21 +104,6 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
         sums.set_early(_rows(early["rows"]), weights, classes, bool(early["sparse"]))
     statistics.from_floats = bool(state["from_floats"])
     return statistics
-
-
-def from_sums(
-    quantizer: Quantizer, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
-) -> ClassStatistics:
-    """Return the statistics with the given integer sums; raise DataError if no rows can have these sums."""
-    d = quantizer.n_features
-    diagonal = [k * (k + 3) // 2 for k in range(d + 1)]
-    for label, triangle in sums.items():
-        if len(triangle) != triangle_size(d) or min(triangle[place] for place in diagonal) < 0:
-            raise DataError(
-                f"the sums of class {label!r} are not those of rows with {d} features.",
-                source="ClassStatistics.from_sums",
-            )
-    return from_any_sums(quantizer, sums, cls, fractions=fractions)
 
 
 def from_any_sums(
@@ -224,15 +181,15 @@ def map_from_array(data: Any) -> RandomFeatures | None:
 def _from_float_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
     """Return the statistics of a version 0.1 file: matrices of doubles about an origin, and pending rows."""
     n_features, origin = state["n_features"], state["origin"]
-    entries = [
-        (
-            entry["label"],
-            None if entry["triangle"] is None else _lower_triangle(entry["triangle"], n_features),
-            _finite(entry["rows"], (len(entry["weights"]), n_features)),
-            _finite(entry["weights"], (len(entry["weights"]),)),
-        )
-        for entry in state["classes"]
-    ]
+    size = n_features + 1
+    places, entries = np.tril_indices(size), []
+    for entry in state["classes"]:
+        gram, n_rows = None, len(entry["weights"])
+        if entry["triangle"] is not None:
+            gram = np.zeros((size, size))
+            gram[places] = _finite(entry["triangle"], (len(places[0]),))
+        rows, weights = _finite(entry["rows"], (n_rows, n_features)), _finite(entry["weights"], (n_rows,))
+        entries.append((entry["label"], gram, rows, weights))
     grams = [gram for _, gram, _, _ in entries if gram is not None]
     if not grams:
         statistics = cls(n_features)
@@ -275,13 +232,6 @@ def _rounded(gram: NDArray[np.float64], quantizer: Quantizer) -> list[int]:
         for a in range(len(scales))
         for b in range(a + 1)
     ]
-
-
-def _lower_triangle(triangle: Any, n_features: int) -> NDArray[np.float64]:
-    places = np.tril_indices(n_features + 1)
-    lower = np.zeros((n_features + 1,) * 2)
-    lower[places] = _finite(triangle, (len(places[0]),))
-    return lower
 
 
 def _finite(values: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -1,4 +1,9 @@
-"""LAPACK solver of the planes: Cholesky factorization, eigendecomposition and the Woodbury identity.
+"""Linear systems of the planes, and their LAPACK solver.
+
+All matrices are lower triangles in the coordinates of the statistics, ``e = [x - origin, -1]``.
+A standardized row ``z`` is ``[z, -1] = e T`` with a matrix ``T``. Solving for ``e`` with the regularizer
+``inv(T)' inv(T) / C`` is equivalent to solving for ``z`` with ``I / C``. So standardization only changes the
+regularizer.
 
 For class ``j`` against the rest with weights ``sigma`` the plane ``[w; b]`` minimizes
 
@@ -12,25 +17,191 @@ equal counts have equal ``a``; planes with a common matrix share its Cholesky fa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.linalg import blas, eigh, lapack
 
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
+from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.params import class_factors
-from steelyard.proximal.system import Regularizer, System, symmetric
+from steelyard.proximal.statistics import ClassStatistics
 
 _FACTORS_PER_EIGEN = 30  # cost of an eigendecomposition in units of one Cholesky factorization
 _MAX_RANK_FRACTION = 0.6  # a low-rank factor is used if n_rows <= 0.6 * n_features
 _EPS = float(np.finfo(np.float64).eps)
 _REFLECTOR_BLOCK = 64  # largest block of Householder reflectors in LAPACK
+# Minimum scale of a raw feature; a smaller scale would have no effect in floating-point arithmetic.
+_MIN_RAW_SCALE = 2.0**-200
+_MAX_CLASSES_WITHOUT_FACTORS = 30  # up to this number of classes, one matrix per plane is cheap
+
+ArrayOfC = list[float] | FloatArray
+
+
+def symmetric(lower: FloatArray) -> FloatArray:
+    """Return the full matrix of a lower triangle."""
+    return lower + np.tril(lower, -1).T
+
+
+def times(lower: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return the product of a symmetric matrix, given by its lower triangle, with a vector or columns."""
+    # BLAS reads a row-major lower triangle as a column-major upper triangle, without a copy.
+    if vectors.ndim == 1:
+        product: FloatArray = blas.dsymv(1.0, lower.T, vectors, lower=0)
+    else:
+        product = blas.dsymm(1.0, lower.T, vectors, lower=0)
+    return product
+
+
+@dataclass(frozen=True)
+class Regularizer:
+    """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if ``b`` is penalized."""
+
+    scale: FloatArray  # standard deviations of the features; 1 / unit if they are not standardized
+    center: FloatArray | None  # point relative to the origin, or None if the intercept ``b`` is not penalized
+
+    def add_to(self, lower: FloatArray, factor: float) -> FloatArray:
+        """Return ``lower + factor * penalty`` as a new lower triangle."""
+        result = lower.copy()
+        d = len(self.scale)
+        if self.center is not None:
+            result[:d, :d] += np.tril(np.outer(factor * self.center, self.center))
+            result[d, :d] -= factor * self.center
+            result[d, d] += factor
+        result[np.arange(d), np.arange(d)] += factor * np.square(self.scale)
+        return result
+
+    def congruence(self) -> Any:
+        """Return the sparse matrix ``T`` with ``T' penalty T = I``. The intercept must be penalized."""
+        assert self.center is not None
+        d = len(self.scale)
+        places = np.arange(d + 1)
+        values = np.concatenate([1.0 / self.scale, self.center / self.scale, [1.0]])
+        rows = np.concatenate([places[:d], np.full(d + 1, d)])
+        columns = np.concatenate([places[:d], places])
+        return sp.csr_array((values, (rows, columns)), shape=(d + 1, d + 1))
+
+
+class System:
+    """Counts, sums and matrices of all classes in the coordinates ``(x - origin) / unit``, rounded correctly.
+
+    Equal rows give bit-identical values, whatever the quantizer and the history. ``keys`` are the keys in
+    ``statistics`` of each class, if only some of the rows are used.
+    """
+
+    def __init__(
+        self,
+        statistics: ClassStatistics,
+        keys: Mapping[Label, Sequence[Label]] | None = None,
+        *,
+        standardize: bool = True,
+    ) -> None:
+        if keys is None:
+            keys = {label: [label] for label in statistics.classes}
+        self.labels: list[Label] = sorted(keys)
+        self._view = statistics.view([keys[label] for label in self.labels])
+        # A point near the mean of all rows; the coordinate of a constant feature is its value.
+        self.origin: FloatArray = self._view.origin
+        # A unit is 1 except for features of extreme size.
+        self.unit: FloatArray = np.ldexp(1.0, self._view.units)
+        self._scaling: FloatArray | None = None  # factor of each coordinate, or None if all factors are 1
+        if not standardize and (self.unit < 1.0).any():
+            # Units below 1 become 1, because tiny features are practically constant if they are not
+            # standardized, and the inverse square of their unit would overflow.
+            self._scaling = np.append(np.minimum(self.unit, 1.0), 1.0)
+            self.unit = np.maximum(self.unit, 1.0)
+        self._dense: dict[int, FloatArray] = {}
+        self._factors: dict[int, FloatArray] = {}
+        self.counts = np.array([self._view.count(k) for k in range(len(self.labels))])
+        self.sums = np.array([self._view.sums(k) for k in range(len(self.labels))])
+        if self._scaling is not None:
+            self.sums *= self._scaling[:-1]
+
+    def _scaled(self, lower: FloatArray) -> FloatArray:
+        return lower if self._scaling is None else lower * np.outer(self._scaling, self._scaling)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.origin)
+
+    @property
+    def n_rows(self) -> float:
+        return float(self.counts.sum())
+
+    @cached_property
+    def v(self) -> FloatArray:
+        """Sum of the rows ``e`` of each class; the result has one row per class."""
+        return np.column_stack([self.sums, -self.counts])
+
+    @cached_property
+    def offset(self) -> FloatArray:
+        """Mean of all rows relative to the origin."""
+        offset: FloatArray = self.sums.sum(axis=0) / self.n_rows
+        return offset
+
+    @cached_property
+    def scale(self) -> FloatArray:
+        """Standard deviations of the features; 1 where a feature is constant."""
+        variance = self._view.variance
+        # Deviations near the floating-point resolution of the values are rounding errors of constants.
+        resolution = np.square(4.0 * _EPS * (self.origin / self.unit + self.offset))
+        varies = (variance > 0.0) & (variance > resolution)
+        return np.where(varies, np.sqrt(variance), 1.0)
+
+    def regularizer(self, *, standardize: bool, penalize_intercept: bool) -> Regularizer:
+        scale = self.scale if standardize else np.maximum(1.0 / self.unit, _MIN_RAW_SCALE)
+        center = self.offset if standardize else -self.origin / self.unit
+        return Regularizer(scale, center if penalize_intercept else None)
+
+    def matrix(self, index: int) -> FloatArray:
+        """Return the lower triangle of ``E_c' E_c`` of one class."""
+        if index not in self._dense:
+            self._dense[index] = self._scaled(self._view.matrix(index))
+        return self._dense[index]
+
+    def factor(self, index: int) -> FloatArray | None:
+        """Return a few rows ``F`` with ``F' F = E_c' E_c``, computed from sums, or None if not faster."""
+        many_classes = len(self.labels) > _MAX_CLASSES_WITHOUT_FACTORS
+        if not many_classes or 3.0 * self.counts[index] >= self.n_features + 1:
+            return None
+        if index not in self._factors:
+            rows = self._view.factor(index, np.append(self.scale, 1.0))
+            self._factors[index] = rows if self._scaling is None else rows * self._scaling
+        return self._factors[index]
+
+    @cached_property
+    def all_rows(self) -> FloatArray:
+        """Lower triangle of ``E'E`` of all rows."""
+        return self._scaled(self._view.total())
+
+    def total(self, class_factors: FloatArray) -> FloatArray:
+        """Return the lower triangle of the sum of all class matrices, each multiplied by its factor."""
+        total = np.zeros((self.n_features + 1,) * 2)
+        for index, factor in enumerate(class_factors):
+            total += factor * self.matrix(index)
+        return total
+
+    def quadratics(self, index: int | None, vectors: FloatArray) -> FloatArray:
+        """Return ``u' E_c' E_c u`` for each row ``u`` of ``vectors``, for one class or for all rows."""
+        rows = None if index is None else self.factor(index)
+        if rows is not None:
+            result: FloatArray = np.ones(len(rows)) @ np.square(rows @ vectors.T)
+            return result
+        matrix = self.all_rows if index is None else self.matrix(index)
+        return np.einsum("ij,ji->i", vectors, times(matrix, vectors.T))
+
+    def raw(self, solutions: FloatArray) -> FloatArray:
+        """Convert the normals of planes from the coordinates of the system to units of the raw features."""
+        largest = np.finfo(np.float64).max  # limit of the coefficient of a subnormal feature
+        with np.errstate(over="ignore"):
+            normals: FloatArray = np.ascontiguousarray(solutions[:, : self.n_features]) / self.unit
+        return np.clip(normals, -largest, largest, out=normals)
 
 
 @dataclass
@@ -42,13 +213,16 @@ class PlaneEquations:
     a: FloatArray  # coefficient of ``total`` for each plane
     kappa: FloatArray  # coefficient of the class matrix ``own`` for each plane
     own: Callable[[int], FloatArray]  # function that returns the lower triangle of the matrix of one class
-    # Function that returns a few weighted rows with the Gram matrix ``own``, or None if many are needed.
-    own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]
+    # Function that returns a few rows with the Gram matrix ``own``, or None if many are needed.
+    own_rows: Callable[[int], FloatArray | None]
     rhs: FloatArray  # right-hand sides, of shape (n_planes, size)
     regularizer: Regularizer
     n_rows: float  # total weight of all rows, which bounds the rank if all weights are 1
-    # Whether the last coordinate is the intercept; if False, there is no intercept.
-    has_intercept: bool = True
+    has_intercept: bool = True  # whether the last coordinate is the intercept
+
+    def factor(self, plane: int) -> FloatArray | None:
+        """Return ``own_rows`` of one plane, or None if the plane does not need them."""
+        return self.own_rows(self.classes[plane]) if self.kappa[plane] != 0.0 else None
 
     def matrix(self, plane: int) -> FloatArray:
         """Return the lower triangle of one plane's matrix without the penalty."""
@@ -68,10 +242,7 @@ class PlaneEquations:
 
 
 def plane_classes(n_classes: int) -> list[int]:
-    """Return the positive class of each plane.
-
-    Two classes have one plane, whose positive class is the second.
-    """
+    """Return the positive class of each plane. Two classes have one plane, that of the second class."""
     return list(range(n_classes)) if n_classes > 2 else [n_classes - 1]
 
 
@@ -95,10 +266,10 @@ def margin_equations(system: System, class_weight: Any, regularizer: Regularizer
 
 
 def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
-    """Return the linear systems of the squared pairwise loss.
+    """Return the linear systems of the squared pairwise loss, with the matrix ``S_+ + S_- + dd'``.
 
-    The matrix is ``S_+ + S_- + dd'`` and the right-hand side ``d``: the covariance matrices of the class and
-    of the rest, and the difference of their means.
+    ``S`` are the covariance matrices of the class and of the rest. The right-hand side ``d`` is the
+    difference of their means.
     """
     classes = plane_classes(len(system.labels))
     d = system.n_features
@@ -154,10 +325,10 @@ def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[in
     alone: list[int] = []
     families: dict[float, list[int]] = defaultdict(list)
     size = equations.rhs.shape[1]
-    for plane, index in enumerate(equations.classes):
-        rows = equations.own_rows(index) if equations.kappa[plane] != 0.0 else None
+    for plane in range(len(equations.classes)):
+        rows = equations.factor(plane)
         if equations.kappa[plane] == 0.0 or (
-            rows is not None and len(equations.classes) > 1 and 3 * len(rows[0]) < size
+            rows is not None and len(equations.classes) > 1 and 3 * len(rows) < size
         ):
             families[float(equations.a[plane])].append(plane)
         else:
@@ -168,43 +339,29 @@ def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[in
 def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> FloatArray:
     """Solve all planes with the same coefficient ``a`` by one Cholesky factor and the Woodbury identity."""
     common = equations.penalized(equations.a[planes[0]] * equations.total, C)
-    rows, weights, starts = _own_rows(equations, planes)
-    solved = _solve_definite(common, np.concatenate([equations.rhs[planes], rows]).T).T
-    base, spread = solved[: len(planes)], solved[len(planes) :]
-    for position, plane in enumerate(planes):
-        own = slice(starts[position], starts[position + 1])
-        if own.stop > own.start:
-            base[position] -= _correction(
-                rows[own], equations.kappa[plane] * weights[own], spread[own], base[position]
-            )
-    return base
-
-
-def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray, FloatArray, list[int]]:
-    """Stack the ``own_rows`` of several planes. Returns rows, weights, and each plane's first row index."""
-    rows, weights, starts = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [0]
-    for plane in planes:
-        own = equations.own_rows(equations.classes[plane]) if equations.kappa[plane] != 0.0 else None
-        if own is not None:
-            rows.append(own[0])
-            weights.append(own[1])
-        starts.append(starts[-1] + (0 if own is None else len(own[1])))
+    own_rows = {plane: rows for plane in planes if (rows := equations.factor(plane)) is not None}
+    sides = [equations.rhs[planes], *own_rows.values()]
     check_fits_memory(
-        3 * 8 * equations.rhs.shape[1] * (starts[-1] + len(planes)),
+        3 * 8 * equations.rhs.shape[1] * sum(map(len, sides)),
         f"the planes of {len(planes):,} classes",
         "merge rare classes, or remove classes with few rows",
     )
-    return np.concatenate(rows), np.concatenate(weights), starts
+    solved = _solve_definite(common, np.concatenate(sides).T).T
+    base, end = solved[: len(planes)], len(planes)
+    for position, plane in enumerate(planes):
+        if plane in own_rows:
+            rows, begin = own_rows[plane], end
+            end = begin + len(rows)
+            base[position] -= _correction(rows, equations.kappa[plane], solved[begin:end], base[position])
+    return base
 
 
-def _correction(
-    rows: FloatArray, weights: FloatArray, spread: FloatArray, solution: FloatArray
-) -> FloatArray:
+def _correction(rows: FloatArray, kappa: float, spread: FloatArray, solution: FloatArray) -> FloatArray:
     """Return the term that the Woodbury identity subtracts from ``solution = inv(B) rhs``.
 
     ``B`` is the matrix of the family, and the rows of ``spread`` are the columns of ``inv(B) rows'``.
     """
-    small = np.diag(1.0 / weights) + rows @ spread.T
+    small = np.diag(np.full(len(rows), 1.0 / kappa)) + rows @ spread.T
     correction: FloatArray = np.linalg.solve(small, rows @ solution) @ spread
     return correction
 
@@ -280,22 +437,18 @@ class _Eigen:
         self.U = self._scale @ vectors
 
     def solve(self, plane: int, Cs: ArrayOfC) -> FloatArray:
-        """Return the solutions of a plane for several values of C, one per row.
-
-        The ``own_rows`` of the class of the plane are added by the Woodbury identity.
-        """
+        """Return the solutions of a plane for several values of C, by the Woodbury identity if possible."""
         equations = self.equations
-        kappa = equations.kappa[plane]
-        own = equations.own_rows(equations.classes[plane]) if kappa != 0.0 else None
+        own = equations.factor(plane)
         if own is None:
             return self.solve_rhs(equations.rhs[plane], Cs, equations.a[plane])
-        projected = own[0] @ self.U
+        projected = own @ self.U
         right = equations.rhs[plane] @ self.U
         solutions = np.empty((len(Cs), len(right)))
         for i, C in enumerate(Cs):
             inverse = 1.0 / (equations.a[plane] * self.values + 1.0 / C)
             base, spread = inverse * right, projected * inverse
-            solutions[i] = base - _correction(projected, kappa * own[1], spread, base)
+            solutions[i] = base - _correction(projected, equations.kappa[plane], spread, base)
         result: FloatArray = solutions @ self.U.T
         return result
 
@@ -326,10 +479,15 @@ class _Tridiagonal(_Eigen):
     """
 
     def _decompose(self, lower: FloatArray) -> None:
-        few_rows = self.equations.n_rows <= _MAX_RANK_FRACTION * len(lower)
-        self._factor = _Factor.of(lower) if few_rows else None
-        if self._factor is not None:
-            lower = self._factor.products()
+        self._factor: FloatArray | None = None
+        max_rank = _MAX_RANK_FRACTION * len(lower)
+        if self.equations.n_rows <= max_rank:
+            # LAPACK reads a row-major lower triangle as a column-major upper triangle.
+            factored, pivots, rank, info = lapack.dpstrf(lower.T, lower=0)
+            if info >= 0 and 1 < rank <= max_rank:
+                # F' of the pivoted Cholesky factorization, with its rows in the order of the pivots.
+                self._factor, self._order = np.triu(factored[:rank]).T, pivots - 1
+                lower = self._factor.T @ self._factor
         work = int(lapack.dsytrd_lwork(len(lower), lower=1)[0])
         reflectors, self._diagonal, self._off_diagonal, self._tau, _ = lapack.dsytrd(
             np.asfortranarray(lower), lower=1, lwork=work, overwrite_a=1
@@ -338,16 +496,19 @@ class _Tridiagonal(_Eigen):
 
     def _reduced_solutions(self, rhs: FloatArray, Cs: ArrayOfC, a: float) -> FloatArray:
         right = self._scale.T @ rhs
-        if self._factor is not None:
-            right = self._factor.coordinates(right)
+        factor = self._factor
+        if factor is not None:  # the coordinates g of F'g
+            rank = factor.shape[1]
+            right = lapack.dtrtrs(factor[:rank], right[self._order[:rank]], lower=1)[0]
         right = self._rotate(right, "T")[:, 0]
         solutions = np.empty((len(right), len(Cs)))
         off_diagonal = a * self._off_diagonal
         for i, C in enumerate(Cs):
             solutions[:, i] = lapack.dgtsv(off_diagonal, a * self._diagonal + 1.0 / C, off_diagonal, right)[3]
         solutions = self._rotate(solutions, "N")
-        if self._factor is not None:
-            solutions = self._factor.combined(solutions)
+        if factor is not None:
+            products, solutions = factor @ solutions, np.empty((len(factor), len(Cs)))
+            solutions[self._order] = products
         result: FloatArray = (self._scale @ solutions).T
         return result
 
@@ -361,54 +522,14 @@ class _Tridiagonal(_Eigen):
         return columns
 
 
-class _Factor:
-    """Pivoted Cholesky factor: a few rows ``F`` with ``F'F`` equal to a matrix of low rank."""
-
-    def __init__(self, lower: FloatArray, order: NDArray[np.intp]) -> None:
-        self._lower = lower  # F' with its rows in the order given by `order`
-        self._order = order
-
-    @classmethod
-    def of(cls, lower: FloatArray) -> _Factor | None:
-        """Return the factor of a lower triangle, or None if the rank is 1 or too large."""
-        # LAPACK reads a row-major lower triangle as a column-major upper triangle.
-        factored, pivots, rank, info = lapack.dpstrf(lower.T, lower=0)
-        if info < 0 or not 1 < rank <= _MAX_RANK_FRACTION * len(lower):
-            return None
-        return cls(np.triu(factored[:rank]).T, pivots - 1)
-
-    def products(self) -> FloatArray:
-        """Return ``FF'``."""
-        products: FloatArray = self._lower.T @ self._lower
-        return products
-
-    def coordinates(self, vector: FloatArray) -> FloatArray:
-        """Return ``g`` such that ``F'g`` equals a given vector in the range of ``F'``."""
-        rank = self._lower.shape[1]
-        solved: FloatArray = lapack.dtrtrs(self._lower[:rank], vector[self._order[:rank]], lower=1)[0]
-        return solved
-
-    def combined(self, columns: FloatArray) -> FloatArray:
-        """Return ``F'`` times columns."""
-        result = np.empty((len(self._order), columns.shape[1]))
-        result[self._order] = self._lower @ columns
-        return result
-
-
-ArrayOfC = list[float] | FloatArray
-
-
 def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
-    """Return the solutions of all planes for every C, of shape (n_Cs, n_planes, size).
-
-    Planes share one decomposition if their matrices are equal or differ from ``total`` by a few rows.
-    """
+    """Return the solutions of all planes for every C, of shape (n_Cs, n_planes, size)."""
     paths = np.empty((len(Cs), *equations.rhs.shape))
     alone, families = _families(equations)
     shared = [plane for planes in families.values() for plane in planes]
     if equations.regularizer.center is None and (equations.kappa[shared] != 0.0).any():
         alone, shared = sorted(alone + shared), []
-    if shared:
+    if shared:  # planes whose matrices are equal, or differ from ``total`` by a few rows
         eigen = _Eigen(equations.total, equations)
         for plane in shared:
             paths[:, plane] = eigen.solve(plane, Cs)
@@ -420,10 +541,7 @@ def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
 
 
 def score_moments(system: System, classes: list[int], solutions: FloatArray) -> FloatArray:
-    """Return [mean, variance] of the scores ``e'u`` of a class and of all other classes.
-
-    There is one solution ``u`` for each of ``classes``; the result has the shape (n_planes, 2, 2).
-    """
+    """Return [mean, variance] of the scores of each class and of all others, shape (n_planes, 2, 2)."""
     counts = system.counts[classes]
     own = np.array(
         [system.quadratics(index, u[None])[0] for index, u in zip(classes, solutions, strict=True)]

@@ -19,16 +19,20 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import canonical_csr, magnitude_error
 from steelyard.base import Batch, Label
-from steelyard.exceptions import DataError
+from steelyard.exceptions import DataError, FileFormatError
 from steelyard.params import Integer, Positive
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import serialization
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel
+from steelyard.proximal.serialization import open_message, triangle_size
 
+_FORMAT = "steelyard class statistics"
+_VERSION = 2
+_FLOAT_VERSION = 1  # message format of version 0.1, with floating-point sums
 _MAX_SCALE_FACTOR = 2.0**32  # largest factor accepted by scale()
-_INDEFINITE_TOLERANCE = (
-    1e-8  # tolerance relative to the diagonal, far above the rounding error of a conversion to double
-)
+# Tolerance relative to the diagonal, far above the rounding error of a conversion to double.
+_INDEFINITE_TOLERANCE = 1e-8
 _TOO_MANY_ROWS = 1  # native error code: more rows to remove than the class has
 _MIN_ROWS_FOR_THREADS = 9  # minimum number of rows to add with several threads
 _MIN_VALUES_FOR_THREADS = 1_000_000  # minimum number of values to check with several threads
@@ -49,11 +53,6 @@ class ClassStatistics:
     quantizer : Quantizer, optional
         Steps of the features. If not given, the first 256 rows determine them. Until then the rows are
         stored, and all results are computed with the steps that the rows so far determine.
-
-    Attributes
-    ----------
-    n_features : int
-        Number of features.
 
     Notes
     -----
@@ -141,7 +140,15 @@ class ClassStatistics:
         >>> from_database.digest() == from_rows.digest()
         True
         """
-        return serialization.from_sums(quantizer, sums, cls, fractions=fractions)
+        d = quantizer.n_features
+        diagonal = [k * (k + 3) // 2 for k in range(d + 1)]
+        for label, triangle in sums.items():
+            if len(triangle) != triangle_size(d) or min(triangle[place] for place in diagonal) < 0:
+                raise DataError(
+                    f"the sums of class {label!r} are not those of rows with {d} features.",
+                    source="ClassStatistics.from_sums",
+                )
+        return serialization.from_any_sums(quantizer, sums, cls, fractions=fractions)
 
     # -- reading the statistics ---------------------------------------------------------------------
 
@@ -193,10 +200,7 @@ class ClassStatistics:
         return Quantizer(exponents, origins, rounds, mixed)
 
     def view(self, groups: Sequence[Sequence[Label]] | None = None) -> _native.ExactView:
-        """Return counts, sums and matrices of groups of classes as correctly rounded doubles.
-
-        By default, every class is a group.
-        """
+        """Return counts, sums and matrices of groups of classes (by default single ones) as doubles."""
         if groups is None:
             groups = [[label] for label in self.classes]
         slots = [self.slots_of(labels)[1] for labels in groups]
@@ -209,8 +213,9 @@ class ClassStatistics:
     def gram(self, label: Label) -> FloatArray:
         """Return the matrix ``E_c' E_c`` of a class in raw coordinates, ``E_c = [X_c, -1]``."""
         if label not in self.classes:
+            known, more = ", ".join(map(repr, self.classes[:10])), ", ..." * (len(self.classes) > 10)
             raise DataError(
-                f"there is no class {label!r}; there are {_first_labels(self.classes)}.",
+                f"there is no class {label!r}; there are {known or 'no classes yet'}{more}.",
                 source="ClassStatistics.gram",
             )
         view = self.view([[label]])
@@ -342,10 +347,7 @@ class ClassStatistics:
         return self.copy().merge(other)
 
     def __sub__(self, other: ClassStatistics) -> ClassStatistics:
-        """Return the difference, which gives ``self`` when merged into ``other``.
-
-        Its counts may be negative.
-        """
+        """Return the difference, which gives ``self`` when merged into ``other``; counts may be negative."""
         result = self.copy()
         result._combine(other, -1, None)
         return result
@@ -393,10 +395,7 @@ class ClassStatistics:
         self.from_floats |= other.from_floats
 
     def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
-        """Return a copy with new labels.
-
-        Classes with equal new labels are merged; classes without one are dropped.
-        """
+        """Return a copy with new labels: equal ones are merged, classes without a new label are dropped."""
         slots = {label: k for k, label in enumerate(dict.fromkeys(labels.values()))}
         places = np.full(len(self._slots), -1, dtype=np.int32)
         for label, new in labels.items():
@@ -488,12 +487,16 @@ class ClassStatistics:
 
     def to_bytes(self) -> bytes:
         """Return the statistics as bytes: the sums of each class, a version and a checksum."""
-        return serialization.to_bytes(self)
+        return encode({"format": _FORMAT, "version": _VERSION, **serialization.get_state(self)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ClassStatistics:
         """Return the statistics that :meth:`to_bytes` wrote; raise FileFormatError for other bytes."""
-        return serialization.from_bytes(data, cls)
+        source, tree = "ClassStatistics.from_bytes", decode(data)
+        if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
+            raise FileFormatError("these bytes do not contain class statistics.", source=source)
+        versions = _VERSION, _FLOAT_VERSION
+        return open_message(tree, versions, lambda state: serialization.from_state(state, cls), source)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ClassStatistics.from_bytes, (self.to_bytes(),)
@@ -576,9 +579,3 @@ def label_bytes(label: Label) -> bytes:
     if isinstance(label, bool | int) or (isinstance(label, float) and label.is_integer()):
         return f"int:{int(label)};".encode()
     return f"{type(label).__name__}:{label!r};".encode()
-
-
-def _first_labels(labels: list[Label]) -> str:
-    if not labels:
-        return "no classes yet"
-    return ", ".join(map(repr, labels[:10])) + (", ..." if len(labels) > 10 else "")

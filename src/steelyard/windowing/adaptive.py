@@ -148,14 +148,7 @@ class AdaptiveWindows(WindowWrapper):
         self._n_seen = 0
         self.best_, self.drifts_ = len(self.lengths) - 1, list[int]()
 
-    def _learn_rows(
-        self,
-        rows: FloatArray,
-        labels: NDArray[Any],
-        *,
-        is_first: bool,
-        published: Any,  # noqa: ARG002  no estimator is changed in place
-    ) -> None:
+    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
         """Predict and then learn every full block; keep the remaining rows until their block is full."""
         ClassStatistics(rows.shape[1]).add(rows, labels)  # raises an error for invalid values
         if is_first:
@@ -190,7 +183,6 @@ class AdaptiveWindows(WindowWrapper):
 
     @property
     def scores_(self) -> list[float]:
-        """Recent G-mean of each window."""
         self._need("scores_")
         return [window.score()[0] for window in self._windows]
 
@@ -304,8 +296,8 @@ class AdaptiveWindows(WindowWrapper):
         pending = WindowRows.from_arrays(X, y, np.zeros(len(y)), self.n_features_in_)
         self._initialize(pending.X.shape[1])
         self._pending = pending
-        self._blocks.extend(self._estimator_with_map(block) for block in state["blocks"])
-        totals = [self._estimator_with_map(total) for total in state["totals"]]
+        self._blocks.extend(map(self._estimator_with_map, state["blocks"]))
+        totals = list(map(self._estimator_with_map, state["totals"]))
         self._n_seen = int(state["seen"])
         self.best_, self.drifts_ = int(state["best"]), [int(row) for row in state["drifts"]]
         n_windows = len(self.lengths)

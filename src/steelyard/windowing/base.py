@@ -66,19 +66,17 @@ class WindowRows:
         )
 
     def without_oldest(self, n_rows: int) -> WindowRows:
-        """Return a buffer without the oldest ``n_rows`` rows.
-
-        If most rows leave, the others are copied, so that the memory of the large array can be freed.
-        """
+        """Return a buffer without the oldest ``n_rows`` rows."""
         newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
+        # If most rows leave, the others are copied, so that the memory of the large array can be freed.
         return WindowRows(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
 
 class WindowWrapper(GrowingMixin, Learner):
     """Base class of wrappers that decide which rows of a stream their estimator remembers.
 
-    ``estimator`` is the unfitted learner, ``estimator_`` the fitted one. A subclass defines ``_learn_rows``,
-    which replaces ``estimator_``.
+    ``estimator`` is the unfitted learner, ``estimator_`` the fitted one. A subclass defines ``_learn_rows``
+    or ``_slide``, which replace ``estimator_`` in a shallow copy of the wrapper.
     """
 
     _finds_nonfinite = True  # the estimator checks for NaN and infinity
@@ -132,6 +130,8 @@ class WindowWrapper(GrowingMixin, Learner):
         X: ArrayLike,
         y: ArrayLike,
         classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
+        *,
+        time: ArrayLike | None = None,
     ) -> Self:
         """Learn the given rows and forget rows that are too old. The call is atomic.
 
@@ -143,6 +143,9 @@ class WindowWrapper(GrowingMixin, Learner):
             Labels of the rows.
         classes : ignored
             Accepted for compatibility with other learners.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, in increasing order; required if the window is a duration, and
+            ignored otherwise.
 
         Returns
         -------
@@ -150,16 +153,20 @@ class WindowWrapper(GrowingMixin, Learner):
         """
         with lock_of(self):
             working = shallow_copy(self)
-            working._check_params()
-            is_first = not working._is_started()
-            rows, labels = validate_plain_rows(working, X, y, "partial_fit")
-            working._learn_rows(rows, labels, is_first=is_first, published=self)
+            working._slide(X, y, time, published=self)
             self.__dict__ = working.__dict__
         return self
 
+    def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: Any) -> None:  # noqa: ARG002
+        """Learn rows and forget others on a shallow copy; other threads see the wrapper ``published``."""
+        self._check_params()
+        is_first = not self._is_started()
+        rows, labels = validate_plain_rows(self, X, y, "partial_fit")
+        self._learn_rows(rows, labels, is_first=is_first)
+
     @abstractmethod
-    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool, published: Any) -> None:
-        """Learn validated rows on a shallow copy; other threads see the wrapper ``published``."""
+    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
+        """Learn validated rows."""
 
     def _check_methods(self, *methods: str) -> None:
         check_not_class(self.estimator, type(self).__name__)
@@ -186,21 +193,8 @@ class WindowWrapper(GrowingMixin, Learner):
     def _grow(self, n_features: int) -> None:
         self.estimator_ = shallow_copy(self.estimator_).grow(n_features)
 
-    @estimator_has("decision_function")
-    @snapshot_read
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Return the scores of the estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        return self._validated_result("decision_function", X)
+    decision_function = estimator_has("decision_function")(GrowingMixin.decision_function)
+    explain = estimator_has("decision_function")(GrowingMixin.explain)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         estimator = self._fitted_estimator(method)
@@ -208,14 +202,11 @@ class WindowWrapper(GrowingMixin, Learner):
         return scores[:, None] if scores.ndim == 1 else scores, np.asarray(estimator.classes_)
 
     def _validated_result(self, method: str, X: Any) -> NDArray[Any]:
-        """Validate rows, and return the result of a method of the fitted estimator for them."""
         return self._result(self._fitted_estimator(method), method, validate_rows(self, X, method))
 
     def _result(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
         """Return the result of a method of the fitted estimator for validated rows."""
         return np.asarray(getattr(estimator, method)(rows))
-
-    explain = estimator_has("decision_function")(GrowingMixin.explain)
 
     def _remembered_rows(self) -> RememberedRows | None:
         estimator = self.estimator_
@@ -274,10 +265,7 @@ class WindowWrapper(GrowingMixin, Learner):
         return self._validated_result("predict_proba", X)
 
     def _new_estimator(self, rows: FloatArray) -> Any:
-        """Return an unfitted clone of the estimator. All clones share one feature map.
-
-        The map is fitted to the first rows. Estimators can be merged only if they have the same map.
-        """
+        """Return an unfitted clone of the estimator. All share one feature map, so they can be merged."""
         estimator = clone(self.estimator)
         if getattr(estimator, "feature_map", None) is not None:
             if self._map is None:
@@ -294,14 +282,11 @@ class WindowWrapper(GrowingMixin, Learner):
         return {"learner": self.estimator_, "names": self.__dict__.get("feature_names_in_"), "map": self._map}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self.estimator_ = self._checked_estimator(state["learner"])
+        estimator: Any = state["learner"]
+        if type(estimator) is not type(self.estimator) or not getattr(estimator, "_is_started", bool)():
+            raise ValueError(f"the estimator must be a fitted {type(self.estimator).__name__}")
+        self.estimator_ = estimator
         names, self._map = state.get("names"), state.get("map")  # missing in files of earlier versions
         if self._map is not None and not isinstance(self._map, RandomFeatures):
             raise ValueError("the feature map must be an object of class RandomFeatures")
         self._set_features({"n_features": self.estimator_.n_features_in_, "feature_names": names})
-
-    def _checked_estimator(self, estimator: Any) -> Any:
-        """Return the fitted estimator of a file; raise ValueError if its class differs."""
-        if type(estimator) is not type(self.estimator) or not getattr(estimator, "_is_started", bool)():
-            raise ValueError(f"the estimator must be a fitted {type(self.estimator).__name__}")
-        return estimator

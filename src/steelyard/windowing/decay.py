@@ -68,14 +68,7 @@ class ExponentialDecay(WindowWrapper):
         self._check_methods("decay", "merge")
         super()._check_params()
 
-    def _learn_rows(
-        self,
-        rows: FloatArray,
-        labels: NDArray[Any],
-        *,
-        is_first: bool,
-        published: Any,  # noqa: ARG002  no estimator is changed in place
-    ) -> None:
+    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
         """Reduce the weights of earlier rows, then add the new rows."""
         weights = np.exp2(-np.arange(len(labels) - 1, -1, -1) / self.half_life)
         is_relevant = weights >= _MIN_CLASS_WEIGHT * 1e-3

@@ -19,14 +19,14 @@ from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Integer
 from steelyard.streams.chunks import padded
-from steelyard.windowing.base import WindowRows
-from steelyard.windowing.sliding import TimedWindowWrapper, n_leaving, validated_times, window_size
+from steelyard.windowing.base import WindowRows, WindowWrapper
+from steelyard.windowing.sliding import n_leaving, validated_times, window_size
 
 _MIN_ROWS = 100  # number of rows before the first fit, and minimum number between fits if `every` is a share
 
 
 @dataclass(eq=False, repr=False)
-class Refit(TimedWindowWrapper):
+class Refit(WindowWrapper):
     """Periodic refitting: a classifier is fitted again on the newest rows at regular intervals.
 
     It turns any classifier with ``fit`` into a stream learner: LightGBM, XGBoost, scikit-learn's forests,
@@ -78,6 +78,7 @@ class Refit(TimedWindowWrapper):
     (4, 100)
     """
 
+    takes_time = True
     n_fits_ = 0
     _removed_by_fit: ClassVar[frozenset[str]] = frozenset(
         {"_lock", "feature_names_in_", "estimator_", "n_fits_", "_fitted_classes", "_n_fitted", "_n_new"}
@@ -124,7 +125,6 @@ class Refit(TimedWindowWrapper):
 
     @property
     def n_rows_until_fit_(self) -> int:
-        """Number of rows until the estimator is fitted again."""
         self._need("n_rows_until_fit_")
         every = self.every
         if isinstance(every, float):
@@ -158,7 +158,6 @@ class Refit(TimedWindowWrapper):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the last fit in sorted order."""
         if "_fitted_classes" not in self.__dict__:
             raise AttributeError("Refit has no classes_ before its first fit.")
         return self._fitted_classes

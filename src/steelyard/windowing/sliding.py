@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from abc import abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +15,7 @@ from sklearn.base import clone
 from steelyard._concurrency import FrozenState, VersionedValue, lock_of, shallow_copy, synchronized
 from steelyard._deprecation import renamed_parameters
 from steelyard._types import FloatArray
-from steelyard._validation import validate_plain_rows
+from steelyard._validation import checked_times, validate_plain_rows
 from steelyard.base import BatchLearner
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.explanation.neighbors import RememberedRows
@@ -57,133 +56,10 @@ def window_size(
     )
 
 
-class TimedWindowWrapper(WindowWrapper):
-    """Base class of wrappers whose window is a number of rows or a duration; subclasses define ``_slide``."""
-
-    takes_time = True
-
-    def partial_fit(  # type: ignore[override]  # no sample_weight: the age of a row determines its weight
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
-        *,
-        time: ArrayLike | None = None,
-    ) -> Self:
-        """Add rows to the window, and forget the rows that leave it.
-
-        :class:`SlidingWindow` updates its estimator in every call. :class:`Refit` fits a new estimator on the
-        rows of the window when that is due. The call is atomic.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, oldest first.
-        y : array-like of shape (n_samples,)
-            Labels of the rows.
-        classes : ignored
-            Accepted for compatibility with other learners.
-        time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, in increasing order; required if the window is a duration.
-
-        Returns
-        -------
-        self
-        """
-        with lock_of(self):
-            working = shallow_copy(self)
-            working._slide(X, y, time, published=self)
-            self.__dict__ = working.__dict__
-        return self
-
-    @abstractmethod
-    def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: Any) -> None:
-        """Learn rows and forget others on a shallow copy; other threads see the wrapper ``published``."""
-
-
-class StoredRowsWrapper(WindowWrapper):
-    """Base class of wrappers that store the rows that their estimator has learned."""
-
-    n_rebuilt_ = 0
-
-    def _exchange(
-        self, published: Any, before: WindowRows, after: WindowRows, new: Rows, leaving: Rows | None
-    ) -> None:
-        """Replace the rows and the estimator together; other threads see the wrapper ``published``."""
-        estimator = shallow_copy(self.estimator_)
-        # Other threads see the estimator that is changed in place, so they must see the new rows too.
-        published._window = VersionedValue(_version(estimator), before, after)
-        self.estimator_ = self._updated(estimator, new, leaving, after)
-        self._keep(after)
-
-    def _refit(self, after: WindowRows) -> None:
-        """Fit a new estimator on the rows and store them."""
-        self.estimator_ = clone(self.estimator).fit(after.X, after.y)
-        self._keep(after)
-
-    def _keep(self, rows: WindowRows) -> None:
-        # Rows by version of the estimator.
-        self._window: VersionedValue[WindowRows] = VersionedValue.constant(rows)
-
-    def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: WindowRows) -> Any:
-        """Return the updated estimator, or a new one if the estimator refuses to forget the leaving rows.
-
-        All leaving rows were learned, so an estimator that refuses to forget them, for example because of
-        rounding errors, is inconsistent. Then a new estimator is fitted on the remaining rows.
-        """
-        try:
-            return estimator.update(add=new, forget=leaving)
-        except DataError as refusal:
-            if leaving is None:
-                raise
-            try:
-                fitted = clone(self.estimator).fit(after.X, after.y)
-            except SteelyardError:
-                raise refusal from None  # the new rows are invalid
-            self.n_rebuilt_ += 1
-            return fitted
-
-    @property
-    def _rows(self) -> WindowRows:
-        return self._window.at(_version(self.estimator_))
-
-    def _remembered_rows(self) -> RememberedRows:
-        rows = self._rows
-        return RememberedRows(np.asarray(rows.X, dtype=np.float64), np.asarray(rows.y))
-
-    @property
-    @synchronized
-    def n_rows_(self) -> int:
-        """Number of rows in the window."""
-        self._need("n_rows_")
-        return len(self._rows)
-
-    def __getstate__(self) -> dict[str, Any]:
-        with lock_of(self):
-            state = super().__getstate__()
-            if self._is_started():
-                # The version counter of a copied estimator restarts, so the rows are selected here.
-                # The lock prevents changes of the estimator during the copy.
-                state["_window"] = VersionedValue.constant(self._rows)
-                state["estimator_"] = FrozenState(self.estimator_)
-            return state
-
-    def _get_state(self) -> dict[str, Any]:
-        state = super()._get_state()
-        return state and state | {"X": self._rows.X, "y": self._rows.y, "time": self._rows.time}
-
-    def _set_state(self, state: dict[str, Any]) -> None:
-        super()._set_state(state)
-        rows = WindowRows.from_arrays(state["X"], state["y"], state["time"], self.n_features_in_)
-        if not len(rows):
-            raise ValueError("the window of a fitted estimator must not be empty")
-        self._window = VersionedValue.constant(rows)
-
-
 @renamed_parameters(learner="estimator")
 @storable("SlidingWindow", former_parameters={"learner": "estimator"})
 @dataclass(eq=False, repr=False)
-class SlidingWindow(StoredRowsWrapper, TimedWindowWrapper):
+class SlidingWindow(WindowWrapper):
     """Sliding window: the estimator always equals one that is fitted only on the newest rows.
 
     Parameters
@@ -222,6 +98,9 @@ class SlidingWindow(StoredRowsWrapper, TimedWindowWrapper):
     True
     """
 
+    takes_time = True
+    n_rebuilt_ = 0
+
     estimator: Any
     size: int | timedelta | str = 10_000
 
@@ -241,10 +120,65 @@ class SlidingWindow(StoredRowsWrapper, TimedWindowWrapper):
         n_old = n_leaving(size, joined.time)
         after = joined.without_oldest(n_old)
         if n_old >= len(before):
-            self._refit(after)
+            self.estimator_ = clone(self.estimator).fit(after.X, after.y)
         else:
+            estimator = shallow_copy(self.estimator_)
+            # Other threads see the estimator that is changed in place, so they must see the new rows too.
+            published._window = VersionedValue(_version(estimator), before, after)
             leaving = (joined.X[:n_old], joined.y[:n_old]) if n_old else None
-            self._exchange(published, before, after, (rows, labels), leaving)
+            self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)
+        # Rows by version of the estimator.
+        self._window: VersionedValue[WindowRows] = VersionedValue.constant(after)
+
+    def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: WindowRows) -> Any:
+        """Return the updated estimator, or a new one if the estimator refuses to forget the leaving rows."""
+        try:
+            return estimator.update(add=new, forget=leaving)
+        except DataError as refusal:
+            if leaving is None:
+                raise
+            # All leaving rows were learned, so the estimator is inconsistent, for example by rounding errors.
+            try:
+                fitted = clone(self.estimator).fit(after.X, after.y)
+            except SteelyardError:
+                raise refusal from None  # the new rows are invalid
+            self.n_rebuilt_ += 1
+            return fitted
+
+    @property
+    def _rows(self) -> WindowRows:
+        return self._window.at(_version(self.estimator_))
+
+    def _remembered_rows(self) -> RememberedRows:
+        rows = self._rows
+        return RememberedRows(np.asarray(rows.X, dtype=np.float64), np.asarray(rows.y))
+
+    @property
+    @synchronized
+    def n_rows_(self) -> int:
+        self._need("n_rows_")
+        return len(self._rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        with lock_of(self):
+            state = super().__getstate__()
+            if self._is_started():
+                # The version counter of a copied estimator restarts, so the rows are selected here.
+                # The lock prevents changes of the estimator during the copy.
+                state["_window"] = VersionedValue.constant(self._rows)
+                state["estimator_"] = FrozenState(self.estimator_)
+            return state
+
+    def _get_state(self) -> dict[str, Any]:
+        state = super()._get_state()
+        return state and state | {"X": self._rows.X, "y": self._rows.y, "time": self._rows.time}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        super()._set_state(state)
+        rows = WindowRows.from_arrays(state["X"], state["y"], state["time"], self.n_features_in_)
+        if not len(rows):
+            raise ValueError("the window of a fitted estimator must not be empty")
+        self._window = VersionedValue.constant(rows)
 
 
 def _version(estimator: Any) -> Any:
@@ -263,13 +197,10 @@ def validated_times(
             source=source,
             hint="name the column with the times, or give the window as a number of rows",
         )
-    times = np.asarray(time, dtype=np.float64)
-    if times.shape != (n_rows,) or not np.isfinite(times).all():
-        raise DataError(
-            f"expected one finite time for each of {n_rows} rows; got an array of shape {times.shape} with "
-            f"{np.count_nonzero(~np.isfinite(times))} NaN or infinite values.",
-            source=source,
-        )
+    try:
+        times = checked_times(time, n_rows)
+    except DataError as error:
+        raise error.with_source(source) from None
     if (np.diff(np.concatenate([latest, times])) < 0).any():
         raise DataError("the times of the rows must not decrease; nothing was changed.", source=source)
     return times
