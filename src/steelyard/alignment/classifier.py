@@ -18,11 +18,16 @@ from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
-from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
-from steelyard.alignment.bumps import check_number, input_distances
-from steelyard.alignment.machine import Machine, Round, deal_splits, train_machine
-from steelyard.alignment.rough import Matrix, Problem
-from steelyard.alignment.view import VARIANT, blocks
+from steelyard.alignment.boundary import (
+    DEFAULT_COSTS,
+    LOSSES,
+    VARIANT,
+    Costs,
+    blocks,
+    check_number,
+    input_distances,
+)
+from steelyard.alignment.machine import Machine, Problem, Round, deal_splits, train_machine
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
@@ -188,7 +193,7 @@ class AlignedSVC(BatchLearner):
         "alignment": OneOf("kba", "act", None),
         "norm": OneOf("l2", "l1"),
         "variant": VARIANT,
-        "class_costs": PairOf(AnyOf(OneOf(*COST_NAMES), Function("a function of margins"))),
+        "class_costs": PairOf(AnyOf(OneOf(*LOSSES), Function("a function of margins"))),
         "pairing": OneOf("nearest", "all"),
         "shift": Switch(),
         "max_iter": Integer(0),
@@ -251,17 +256,17 @@ class AlignedSVC(BatchLearner):
         )
         kernel = Kernel(self.kernel, gamma=self.gamma).resolve(X)
         check_kernel_range([kernel], X, "AlignedSVC.fit")
-        matrix = Matrix(_check_matrix(X, self) if self.kernel == "precomputed" else kernel.block(X))
+        matrix = _check_matrix(X, self) if self.kernel == "precomputed" else kernel.block(X)
         weights = self._row_weights(batch)
         distances = input_distances(X, X, self.norm) if self.alignment == "act" else None
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
         trained = [self._train_target(matrix, batch, weights, positive, distances) for positive in positives]
         machines, rounds, svcs = map(list, zip(*trained, strict=True))
-        self._store(kernel, machines, X, matrix.diagonal)
+        self._store(kernel, machines, X, matrix.diagonal())
         self._set_attributes(rounds, svcs)
 
     def _train_target(
-        self, matrix: Matrix, batch: Batch, weights: FloatArray, positive: int, distances: Any
+        self, matrix: FloatArray, batch: Batch, weights: FloatArray, positive: int, distances: Any
     ) -> tuple[Machine, list[Round], SVC | None]:
         """Train the one-vs-rest model of one class. The rarer of the two classes has sign +1."""
         signs = np.where(batch.codes == positive, 1.0, -1.0)
