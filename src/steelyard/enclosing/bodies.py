@@ -24,7 +24,7 @@ from steelyard._threads import limit_blas, num_threads
 from steelyard._types import FloatArray, IntArray
 from steelyard.enclosing.covariance import Covariance, Spread, median_kurtosis
 from steelyard.kernels import Kernel
-from steelyard.kernels.items import ItemTable, distinct, is_sequence_kernel, take
+from steelyard.kernels.sequences import ItemTable, distinct, is_sequence_kernel, take
 
 TOLERANCE = 1e-6  # tolerance of the optimality conditions, relative to the squared radius
 CACHE_BYTES = 256 << 20

@@ -10,7 +10,7 @@ from steelyard._types import FloatArray
 from steelyard._validation import MAX_FEATURE, largest_magnitude
 from steelyard.enclosing.bodies import Ball, Body, BodySettings, ClassRows, build_body
 from steelyard.kernels import Kernel
-from steelyard.kernels.items import is_sequence_kernel, restored_items
+from steelyard.kernels.sequences import is_sequence_kernel, restored_items
 from steelyard.kernels.sequences import sequence_key
 
 
@@ -84,7 +84,7 @@ class ClassState:
         """Restore the state from the result of ``describe``."""
         weights, alpha = (np.ascontiguousarray(described[name]) for name in ("weights", "alpha"))
         if is_sequence_kernel(settings.kernel):
-            items = restored_items(Kernel(settings.kernel), described["X"])
+            items = restored_items(settings.kernel, described["X"])
             rows = ClassRows.gather(items, np.ones(len(items)))
             if list(map(sequence_key, rows.X)) != list(map(sequence_key, items)):
                 raise ValueError("the sequences of a class are not distinct or not sorted")

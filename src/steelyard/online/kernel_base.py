@@ -1,7 +1,7 @@
 """Base classes of the online kernel learners.
 
 Native models process only rows of numbers. With a sequence kernel, a row is one number: the index of the
-sequence in an :class:`~steelyard.kernels.items.ItemTable`, which also stores kernel values.
+sequence in an :class:`~steelyard.kernels.sequences.ItemTable`, which also stores kernel values.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from steelyard.base import Batch
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.kernels.items import ItemTable, is_sequence_kernel
+from steelyard.kernels.sequences import ItemTable, is_sequence_kernel, restored_items
 from steelyard.kernels.kernel import check_kernel_range
 from steelyard.online.base import OnlineLearner, Signs
 from steelyard.params import AnyOf, Constraint, Finite, Former, Instance, Integer, OneOf, Positive
 
 Expansion = _native.KernelExpansion64 | _native.KernelExpansion32
+_SWEEP_SEQUENCES = 64  # number of sequences that are added to the table and learned together
 _NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
 
 
@@ -108,7 +109,9 @@ class KernelLearner(OnlineLearner):
 
     def _to_rows(self, samples: Any) -> Any:
         """Convert samples from a file to rows in the format of the native models."""
-        return samples if self._items is None else self._items.restored(samples)
+        if self._items is None:
+            return samples
+        return self._items.add(restored_items(self._kernels[0].kernel, samples))
 
     def _learn(self, batch: Batch) -> None:
         check_kernel_range(self._kernels, batch.X, type(self).__name__)
@@ -117,14 +120,13 @@ class KernelLearner(OnlineLearner):
     def _sweep(self, X: Any, signs: Signs) -> None:
         if self._items is None:
             self._learn_rows(self._convert_rows(X), signs)
-        # The item table computes kernel values of new sequences in blocks, by one native call per block.
-        else:
-            self._copy_machines()
-            self._items.sweep(
-                X,
-                lambda rows, block: self._learn_rows(rows, np.ascontiguousarray(signs[:, block])),
-                self._stored_rows,
-            )
+            return
+        self._copy_machines()
+        # The item table computes the kernel values of new sequences in blocks, by one native call per block.
+        for begin in range(0, len(X), _SWEEP_SEQUENCES):
+            block = slice(begin, begin + _SWEEP_SEQUENCES)
+            self._learn_rows(self._items.add(X[block]), np.ascontiguousarray(signs[:, block]))
+            self._items.retain(self._stored_rows())
 
 
 class KernelExpansionLearner(KernelParameters, KernelLearner):

@@ -14,7 +14,7 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.kernels.items import is_sequence_kernel
+from steelyard.kernels.sequences import is_sequence_kernel
 from steelyard.online.koil import KoilLearner
 from steelyard.params import AnyOf, Constraint, Instance, Integer, ListOf, NonNegative, OneOf, Switch
 from steelyard.persistence import storable

@@ -20,7 +20,7 @@ from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exceptions import DataError, SolverError
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel
-from steelyard.kernels.items import SequenceStore, is_sequence_kernel, restored_items
+from steelyard.kernels.sequences import SequenceStore, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
 from steelyard.svm.expansion import KernelExpansion
 from steelyard.thresholds import smooth_gmean_threshold
@@ -369,7 +369,7 @@ class SupportState:
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
         rows = tree["rows"]
         if state.catalogue is not None:
-            rows = state.catalogue.add(restored_items(kernel, rows))
+            rows = state.catalogue.add(restored_items(kernel.kernel, rows))
         rows = np.ascontiguousarray(rows, dtype=np.float64)
         if not (np.isfinite(rows).all() and np.isfinite(weights).all() and (weights > 0.0).all()):
             raise ValueError("rows must be finite, and their weights positive")
