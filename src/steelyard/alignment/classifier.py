@@ -31,9 +31,8 @@ from steelyard.alignment.machine import Machine, Problem, Round, deal_splits, tr
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.kernel import count
+from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range, count
 from steelyard.kernels.sequences import take
-from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range
 from steelyard.params import (
     AnyOf,
     ClassWeight,

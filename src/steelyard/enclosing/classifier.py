@@ -21,9 +21,8 @@ from steelyard.enclosing.bodies import Body, BodySettings, distance_ratios, near
 from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.sequences import take
 from steelyard.kernels.kernel import GAMMA
-from steelyard.kernels.sequences import SequenceKernel
+from steelyard.kernels.sequences import SequenceKernel, take
 from steelyard.params import (
     AnyOf,
     Constraint,

@@ -9,9 +9,7 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard._validation import MAX_FEATURE, largest_magnitude
 from steelyard.enclosing.bodies import Ball, Body, BodySettings, ClassRows, build_body
-from steelyard.kernels import Kernel
-from steelyard.kernels.sequences import is_sequence_kernel, restored_items
-from steelyard.kernels.sequences import sequence_key
+from steelyard.kernels.sequences import is_sequence_kernel, restored_items, sequence_key
 
 
 class ClassState:

@@ -21,8 +21,8 @@ from steelyard.base import Batch
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.kernels.sequences import ItemTable, is_sequence_kernel, restored_items
 from steelyard.kernels.kernel import check_kernel_range
+from steelyard.kernels.sequences import ItemTable, is_sequence_kernel, restored_items
 from steelyard.online.base import OnlineLearner, Signs
 from steelyard.params import AnyOf, Constraint, Finite, Former, Instance, Integer, OneOf, Positive
 
