@@ -508,7 +508,8 @@ def sparse_block(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int
     """Return kernel values of two matrices, at least one of which is sparse."""
     if spec.kind == "laplacian":
         return _laplacian_in_blocks(spec, left, right, n_threads)
-    dtype, is_symmetric, norms = left.dtype, left is right, (None, None)
+    dtype, is_symmetric = left.dtype, left is right
+    norms: tuple[Any, Any] = (None, None)
     if spec.kind == "rbf":
         # The distance is a small difference of large products, for which float32 is not precise enough.
         left, right = left.astype(np.float64), right.astype(np.float64)
