@@ -53,7 +53,6 @@ class Predictor(NamedTuple):
 
     version: int
     threshold: str
-    labels: RowLabels
     classes: NDArray[Any]
     expansion: KernelExpansion
 
@@ -66,16 +65,8 @@ class SupportState:
     class, and with fewer classes there is none.
 
     One native call changes the solver and its version number. :attr:`labels` belongs to the current version.
-    Callers must hold the lock of the learner, except for :attr:`labels` and :meth:`predictor`.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Kernel with a numeric gamma.
-    n_features : int
-        Number of features. It is 1 for sequences, which are represented by their slot in a sequence store.
-    cache_bytes : int
-        Size of the cache of kernel rows.
+    Callers must hold the lock of the learner, except for :attr:`labels` and :meth:`predictor`. The gamma of
+    ``kernel`` is a number. ``n_features`` is 1 for sequences, which are represented by their slot in a store.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, cache_bytes: int) -> None:
@@ -83,21 +74,20 @@ class SupportState:
         self.n_features = n_features
         self.catalogue = SequenceStore() if is_sequence_kernel(kernel) else None
         self.cache_bytes = cache_bytes
-        self._solver = self._new_solver()
+        samples = np.array if self.catalogue is None else self.catalogue.at  # copies rows of the solver
+
+        def write_block(X: FloatArray, Z: FloatArray, out: FloatArray) -> None:
+            out[...] = kernel.block(samples(X), samples(Z))
+
+        spec, function = (kernel.spec(), None) if kernel.is_native else (None, write_block)
+        self._solver = _native.IncrementalSvc(n_features, spec, function, cache_bytes)
         empty = RowLabels([], {}, [], has_weights=False, slide_key=())
         self._labels = VersionedValue(-1, empty, empty)
         self._predictor: Predictor | None = None  # created at the first prediction after a change
-        self._side_labels: tuple[RowLabels, tuple[NDArray[Any], NDArray[Any]]] | None = None
+        self._classes: tuple[RowLabels, NDArray[Any]] = empty, np.empty(0)  # cached classes of some labels
         # True if kernel values cannot overflow or if the kernel validates them itself.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
         self._problems: tuple[Any, list[int], FloatArray] | None = None
-
-    def _new_solver(self) -> _native.IncrementalSvc:
-        if self.kernel.is_native:
-            return _native.IncrementalSvc(self.n_features, self.kernel.spec(), None, self.cache_bytes)
-        return _native.IncrementalSvc(
-            self.n_features, None, _KernelCallback(self.kernel, self.catalogue), self.cache_bytes
-        )
 
     @property
     def version(self) -> int:
@@ -150,8 +140,14 @@ class SupportState:
         finally:
             if self.catalogue is not None:
                 self.catalogue.retain(self._all_rows())
-        if unknown is not None:
-            raise _unknown_row(source, forget.labels[forget.codes[unknown]] if forget else None, unknown)
+        if unknown is not None and forget is not None:
+            raise DataError(
+                f"row {unknown} of the rows to forget (label {forget.labels[forget.codes[unknown]]!r}) was "
+                "never learned with these values and this weight, or fewer times than it is to be forgotten; "
+                "nothing was changed.",
+                source=source,
+                hint="forget rows with exactly the values with which they were learned",
+            )
 
     def slide(self, add: object, forget: object) -> bool:
         """Learn one row and forget another by one native call, if the set of classes stays the same.
@@ -257,15 +253,12 @@ class SupportState:
         cached = self._predictor
         if cached is None or cached.version != self._solver.version or cached.threshold != threshold:
             with lock:
-                labels, expansion = self.labels, self._expand()
+                expansion = self._expand()
                 if threshold == "gmean" and self._solver.n_problems:
                     thresholds = self._gmean_thresholds(expansion)
                     expansion = replace(expansion, intercept=expansion.intercept - thresholds)
-                # slide() keeps the labels object, and the classes are then the same.
-                is_same = cached is not None and cached.labels is labels
-                classes = cached.classes if cached and is_same else sorted_classes(labels.classes)
-                cached = Predictor(self._solver.version, threshold, labels, classes, expansion)
-                self._predictor = cached
+                classes = self._classes_of(self.labels)
+                cached = self._predictor = Predictor(self._solver.version, threshold, classes, expansion)
         return cached
 
     def label(self, row: object) -> NDArray[Any] | None:
@@ -275,14 +268,15 @@ class SupportState:
         cheaper than creating an expansion, which would be invalid after the next learned row.
         """
         version = self._solver.version
-        labels, cached = self._labels.at(version), self._side_labels
-        side = self._solver.side(row, version)
-        if side < 0:
-            return None
-        if cached is None or cached[0] is not labels:
-            classes = sorted_classes(labels.classes)
-            cached = self._side_labels = labels, (classes[:1], classes[1:])
-        return cached[1][side].copy()
+        labels, side = self._labels.at(version), self._solver.side(row, version)
+        return None if side < 0 else self._classes_of(labels)[side : side + 1].copy()
+
+    def _classes_of(self, labels: RowLabels) -> NDArray[Any]:
+        # slide() keeps the object of the labels, and the classes are then the same.
+        cached = self._classes
+        if cached[0] is not labels:
+            cached = self._classes = labels, sorted_classes(labels.classes)
+        return cached[1]
 
     def _gmean_thresholds(self, expansion: KernelExpansion) -> FloatArray:
         """Return the threshold with the largest G-mean for each problem.
@@ -301,9 +295,8 @@ class SupportState:
 
     def _expand(self) -> KernelExpansion:
         """Return the decision functions of all problems, or a constant 0 if there are no problems."""
-        n_problems = self._solver.n_problems
-        if n_problems == 0:
-            return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
+        if self._solver.n_problems == 0:
+            return KernelExpansion(self.kernel, self._samples()[:0], np.empty((1, 0)), np.zeros(1))
         # One native call replaces ten NumPy calls, which makes predictions of single rows fast.
         vectors, coef, intercept = self._solver.support()
         samples = vectors if self.catalogue is None else self.catalogue.at(vectors)
@@ -312,14 +305,12 @@ class SupportState:
     def support(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the row numbers of the support vectors of all problems, and the codes of their labels."""
         coefficients = [self._solver.coefficients(k) for k in range(self._solver.n_problems)]
-        numbers = (
-            np.flatnonzero(np.any(coefficients, axis=0)) if coefficients else np.empty(0, dtype=np.int64)
-        )
+        numbers = np.flatnonzero(np.any(coefficients, axis=0)) if coefficients else np.empty(0, np.int64)
         return numbers, np.asarray(self._solver.codes())[numbers]
 
-    def _samples(self, numbers: Any = None) -> Any:
-        """Return the rows with these row numbers (default: all), or the sequences of a sequence kernel."""
-        rows = self._all_rows() if numbers is None else self._solver.rows(np.asarray(numbers, dtype=np.int64))
+    def _samples(self) -> Any:
+        """Return all rows, or the sequences of a sequence kernel."""
+        rows = self._all_rows()
         return rows if self.catalogue is None else self.catalogue.at(rows)
 
     def _all_rows(self) -> FloatArray:
@@ -359,9 +350,8 @@ class SupportState:
         row_labels = RowLabels(labels, _codes_of(labels), counts, bool(tree["has_weights"]), slide_key=())
         state._labels = VersionedValue(-1, row_labels, row_labels)
         codes = np.ascontiguousarray(tree["codes"], dtype=np.int32)
-        known = not len(codes) or 0 <= codes.min() <= codes.max() < len(
-            labels
-        )  # a huge code would make bincount allocate too much memory
+        # A huge code would make bincount allocate too much memory.
+        known = not len(codes) or 0 <= codes.min() <= codes.max() < len(labels)
         if not known or len(row_labels.codes) != len(labels):
             raise ValueError("a row has an unknown label")
         if np.bincount(codes, minlength=len(labels)).tolist() != counts:
@@ -405,18 +395,6 @@ class SupportState:
         self.__dict__.update(SupportState.from_tree(state["kernel"], state["tree"]).__dict__)
 
 
-class _KernelCallback:
-    """Kernel function that the solver calls. It copies its arguments, which the solver owns."""
-
-    def __init__(self, kernel: Kernel, catalogue: SequenceStore | None) -> None:
-        self.kernel = kernel
-        self.catalogue = catalogue
-
-    def __call__(self, X: FloatArray, Z: FloatArray, out: FloatArray) -> None:
-        samples = np.array if self.catalogue is None else self.catalogue.at
-        out[...] = self.kernel.block(samples(X), samples(Z))
-
-
 def _check_solution(problem: Mapping[str, Any]) -> None:
     """Raise ValueError if a solution from a file is inconsistent, as the solver might never terminate."""
     values = {name: np.asarray(value) for name, value in problem.items()}
@@ -431,12 +409,3 @@ def _check_solution(problem: Mapping[str, Any]) -> None:
 
 def _codes_of(labels: list[Label]) -> dict[Label, int]:
     return {label: code for code, label in enumerate(labels)}
-
-
-def _unknown_row(source: str, label: Label, row: int) -> DataError:
-    return DataError(
-        f"row {row} of the rows to forget (label {label!r}) was never learned with these values and "
-        "this weight, or fewer times than it is to be forgotten; nothing was changed.",
-        source=source,
-        hint="forget rows with exactly the values with which they were learned",
-    )
