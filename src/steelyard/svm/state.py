@@ -84,7 +84,7 @@ class SupportState:
         empty = RowLabels([], {}, [], has_weights=False, slide_key=())
         self._labels = VersionedValue(-1, empty, empty)
         self._predictor: Predictor | None = None  # created at the first prediction after a change
-        self._classes: tuple[RowLabels, NDArray[Any]] = empty, np.empty(0)  # cached classes of some labels
+        self._classes: tuple[Any, tuple[Any, ...]] = None, ()  # cached result of _classes_of()
         # True if kernel values cannot overflow or if the kernel validates them itself.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
         self._problems: tuple[Any, list[int], FloatArray] | None = None
@@ -257,7 +257,7 @@ class SupportState:
                 if threshold == "gmean" and self._solver.n_problems:
                     thresholds = self._gmean_thresholds(expansion)
                     expansion = replace(expansion, intercept=expansion.intercept - thresholds)
-                classes = self._classes_of(self.labels)
+                classes = self._classes_of(self.labels)[0]
                 cached = self._predictor = Predictor(self._solver.version, threshold, classes, expansion)
         return cached
 
@@ -269,13 +269,15 @@ class SupportState:
         """
         version = self._solver.version
         labels, side = self._labels.at(version), self._solver.side(row, version)
-        return None if side < 0 else self._classes_of(labels)[side : side + 1].copy()
+        return None if side < 0 else self._classes_of(labels)[side + 1].copy()
 
-    def _classes_of(self, labels: RowLabels) -> NDArray[Any]:
+    def _classes_of(self, labels: RowLabels) -> tuple[Any, ...]:
+        """Return the classes of labels, the first of them and the others, each as an array."""
         # slide() keeps the object of the labels, and the classes are then the same.
         cached = self._classes
         if cached[0] is not labels:
-            cached = self._classes = labels, sorted_classes(labels.classes)
+            classes = sorted_classes(labels.classes)
+            cached = self._classes = labels, (classes, classes[:1], classes[1:])
         return cached[1]
 
     def _gmean_thresholds(self, expansion: KernelExpansion) -> FloatArray:
