@@ -88,10 +88,7 @@ VARIANT = Constraint(
 
 @dataclass(frozen=True)
 class View:
-    """Kernel values between rows and reference rows after all rounds so far.
-
-    The current kernel, ``row_factor[x] * reference_factor[z] * kernel[x, z]``, is never stored.
-    """
+    """Kernel ``row_factor[x] * reference_factor[z] * kernel[x, z]`` after all rounds so far, never stored."""
 
     kernel: FloatArray  # kernel before the first round, shape (n_rows, n_reference)
     diagonal: FloatArray  # k(x, x) before the first round, shape (n_rows,)
@@ -121,10 +118,7 @@ def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
 
 
 def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
-    """Return a function that computes distances between rows of ``X`` and reference rows, as ACT needs them.
-
-    Distances are squared Euclidean for "l2" and sums of absolute differences for "l1".
-    """
+    """Return a function that computes the distances of ACT between rows of ``X`` and reference rows."""
 
     def distances(rows: slice | Indices, positions: Indices) -> FloatArray:
         if norm == "l1":
@@ -138,10 +132,7 @@ def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
 
 
 def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Return the cost of a boundary shift: the total cost of missed rows of the rarer class and false alarms.
-
-    Only misclassified rows with scores from -1 to 1 (inside the margin) are counted.
-    """
+    """Return the cost of a shift: the total cost of the rows misclassified inside the margin (-1 to 1)."""
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     margins = signs[counted] * (scores[counted] + shift)
     rare = signs[counted] > 0
@@ -150,10 +141,7 @@ def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs
 
 
 def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Return the boundary shift in [0, 1] with the lowest cost.
-
-    The cost need not be convex, so a grid search precedes the refinement.
-    """
+    """Return the boundary shift in [0, 1] with the lowest cost, which need not be a convex function."""
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     scores, signs = scores[counted], signs[counted]
     if not (signs > 0).any():
@@ -275,10 +263,8 @@ def make_boundary_bumps(
     """Return bumps centred between the rows of each pair. The kernel view must be symmetric.
 
     The squared width of a bump is the mean squared distance of its boundary point to its neighbours (equation
-    7 of the paper). Unlike in the paper, boundary points at the same location are not counted as neighbours
-    of each other. This matters at beta = 1, where many points share a row. A point without neighbours gets
-    the squared distance to the nearest point at another location. If all points coincide, it gets the squared
-    distance of its two rows, or 1 if this is 0.
+    7 of the paper), which are at other locations: at beta = 1 many points share a row. A point without
+    neighbours gets the squared distance to the nearest point at another location.
     """
     rare, other = pairs
     own, factor = view.self_similarity(), view.row_factor
@@ -290,7 +276,8 @@ def make_boundary_bumps(
     squared_widths = np.empty(len(lengths))
     _native.mean_near_distances(
         view.kernel, factor, rare, other, beta, lengths, limit, max_neighbours, squared_widths, num_threads()
-    )  # 0 if all points coincide
+    )
+    # If all points coincide, the width is the distance of the two rows of the pair.
     squared_widths = np.where(squared_widths > 0.0, squared_widths, np.where(gaps > 0.0, gaps, 1.0))
     return BoundaryBumps(rare, other, beta, lengths, squared_widths, variant.combine, variant.floor)
 
@@ -314,11 +301,7 @@ class SupportBumps(Bumps):
 
 
 def make_support_bumps(view: View, rare: Indices, other: Indices, variant: Variant) -> SupportBumps:
-    """Return bumps around the support rows, with widths that depend on the class imbalance.
-
-    The squared width of a bump is the mean squared distance to nearby support rows of the other class. This
-    width is scaled so that the class with fewer support rows gets wider bumps than the other class.
-    """
+    """Return bumps around the support rows, which are wider for the class with fewer support rows."""
     squared_widths = np.concatenate(
         [
             _opposite_distances(view, rare, other) * (len(other) / len(rare)),

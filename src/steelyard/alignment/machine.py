@@ -160,10 +160,8 @@ class RoughSolver:
 
 
 def _max_parallel_machines(working_sets: NDArray[np.bool_]) -> int:
-    """Return the number of SVMs that are trained in parallel with at most the memory of one kernel matrix.
-
-    Each SVM stores the kernel matrix of its working set in float32. The size of a working set may double.
-    """
+    """Return the number of SVMs that are trained in parallel with at most the memory of one kernel matrix."""
+    # Each SVM stores the kernel matrix of its working set in float32. The size of a working set may double.
     n_rows = working_sets.shape[1]
     largest = max(1, min(2 * int(working_sets.sum(axis=1).max()), n_rows))
     return max(1, 2 * n_rows**2 // largest**2)
@@ -207,10 +205,7 @@ class Chain:
             working = self._near_margin(solution, ~outside)
 
     def _near_margin(self, solution: Solution, included: NDArray[np.bool_]) -> Indices:
-        """Return the working set: the included rows, and all rows near the margin.
-
-        Return all rows instead if the working set has most of the rows, or only rows of one class.
-        """
+        """Return the included rows and all rows near the margin, or all rows if that saves little."""
         near = included | (solution.scores * self.problem.signs < 1.0 + _NEAR_MARGIN)
         working = self.rows[near[self.rows]]
         signs = self.problem.signs[working]
@@ -347,10 +342,7 @@ def best_shift(scores: FloatArray, signs: FloatArray) -> float:
 def _try_rounds(
     problem: Problem, splits: Sequence[Split], model: Solution, parameters: AlignedSVC
 ) -> tuple[list[Round], tuple[FloatArray, FloatArray]]:
-    """Run at most ``max_iter`` rounds and stop when the validation loss no longer decreases.
-
-    Return the results of all rounds, and the held-out scores and signs of the last round to keep.
-    """
+    """Return the results of rounds, and the held-out scores and signs of the last round to keep."""
     parts, held_out = zip(*splits, strict=True)
     chains = [Chain(problem, part) for part in parts]
     solver = RoughSolver(problem, parts, model, parameters.C)

@@ -110,9 +110,7 @@ class Ball:
 def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> FloatArray:
     """Return the upper bound of the weight of each row in the center of the ball.
 
-    The weights sum to 1, so a bound of 1 has no effect: every row is then inside the ball. If the bounds sum
-    to less than 1 (fewer than 1 / C rows), they are raised to a sum of 1. The center is then the mean of the
-    rows.
+    With a bound of 1, every row is inside the ball. Bounds that sum to less than 1 are raised to a sum of 1.
     """
     total = weights.sum()
     if C is None:
@@ -155,15 +153,11 @@ class BodySettings:
 
     def kernel_for(self, rows: ClassRows) -> Kernel:
         """Return the kernel with gamma computed from the rows of one class."""
-        if is_sequence_kernel(self.kernel):
-            return Kernel(self.kernel).resolve(rows.X)
-        gamma = self.gamma
-        if gamma == "median":
-            return Kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0).resolve(rows.X)
-        if isinstance(gamma, str):
-            variance = rows.variance() if gamma == "scale" else 1.0
-            gamma = 1.0 / (rows.X.shape[1] * variance) if variance > 0.0 else 1.0
-        return Kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
+        if self.gamma == "median" or is_sequence_kernel(kernel) or not isinstance(self.gamma, str):
+            return kernel.resolve(rows.X)
+        variance = rows.variance() if self.gamma == "scale" else 1.0
+        return replace(kernel, gamma=1.0 / (rows.X.shape[1] * variance) if variance > 0.0 else 1.0)
 
     def ball(self, spec: _native.KernelSpec, X: FloatArray, rows: ClassRows) -> Ball:
         """Return the smallest ball that encloses the rows of a class, given their coordinates ``X``."""
@@ -532,9 +526,8 @@ def _check_kernel_matrix_fits(n_rows: int) -> None:
 def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
     """Return the ratio of distance to radius for each row and body.
 
-    A body around a single point has radius 0, which is replaced by 1e-100. Its ratio is 0 at the point and
-    huge but finite elsewhere, so bodies of positive radius have smaller ratios there. If all bodies are
-    points, the nearest point has the smallest ratio.
+    The ratio of a body around a single point is 0 at the point and huge but finite elsewhere, so bodies of
+    positive radius have smaller ratios there. If all bodies are points, the nearest one has the smallest.
     """
     ratios, radii = np.empty((len(X), len(bodies))), _radii(bodies)
     for begin in range(0, len(X), _BLOCK_ROWS):
@@ -557,10 +550,7 @@ def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[IntArray, FloatAr
 
 
 def _squared_distances(bodies: list[Any], X: Any) -> FloatArray:
-    """Return the squared distance of each row to the center of each body.
-
-    Native functions compare a row with all bodies in one pass if these are in input space.
-    """
+    """Return the squared distance of each row to the center of each body, in one pass if possible."""
     kind = _common_kind(bodies)
     if kind is Sphere:
         return _native.sphere_distances(X, _centers(bodies), num_threads())

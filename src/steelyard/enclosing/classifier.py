@@ -200,12 +200,9 @@ class EnclosingClassifier(MergingMixin, Learner):
     def _learn(self, batch: Batch) -> None:
         X = self._dense(batch.X)
         weights = np.ones(len(X)) if batch.weights is None else batch.weights
-        order = np.argsort(batch.codes, kind="stable")
-        order = order[weights[order] > 0.0]
-        borders = np.searchsorted(batch.codes[order], np.arange(len(batch.labels) + 1))
         classes = self._classes.copy()
         for code, label in enumerate(batch.labels):
-            rows = order[borders[code] : borders[code + 1]]
+            rows = np.flatnonzero((batch.codes == code) & (weights > 0.0))
             if len(rows):
                 before = classes.get(label) or ClassState(ClassRows(X[:0], np.empty(0)))
                 classes[label] = before.with_more(take(X, rows), weights[rows])

@@ -353,10 +353,8 @@ def _indices(samples: Any, n_rows: int) -> NDArray[np.intp]:
 
 
 def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
-    """Raise DataError for rows whose kernel values could overflow.
-
-    Kernels of distances are not checked: if a distance overflows, the kernel value is 0.
-    """
+    """Raise DataError for rows whose kernel values could overflow."""
+    # If a distance overflows, the value of a kernel of distances is 0.
     unbounded = [k for k in kernels if k.is_native and k.kernel not in {"rbf", "laplacian"}]
     if not unbounded:
         return

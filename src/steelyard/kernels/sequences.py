@@ -100,10 +100,7 @@ class SequenceKernel(StoredKernel):
             return self._finite(np.exp(self._log_diagonal(packed)))
 
     def check(self, X: Any, source: str) -> list[Any]:
-        """Return copies of the sequences in a form that can be stored. Raise an error for invalid sequences.
-
-        Comparing the returned sequences with other sequences of the same width never raises an error.
-        """
+        """Return copies of valid sequences, which can be stored and compared with others. Raise otherwise."""
         check_params(self, self._constraints)
         items = []
         for position, x in enumerate(_items(X, source)):
@@ -446,10 +443,7 @@ class SequenceStore:
 
 
 class ItemTable(SequenceStore):
-    """Sequence store that also contains the values of some kernels for all pairs of its sequences.
-
-    The parameters of the kernels are numbers. The first sequences get the slots 0, 1, 2, ...
-    """
+    """Sequence store that also contains the values of some kernels for all pairs of its sequences."""
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
         super().__init__()

@@ -179,10 +179,7 @@ class OnlineLearner(Learner):
         return [self._labels.index(label) for label in sorted(self._labels)]
 
     def _by_class(self, values: FloatArray) -> FloatArray:
-        """Convert values per target (first axis) to values per class in sorted order.
-
-        For one or two classes there is one value. It is positive for the second class.
-        """
+        """Convert values per target (first axis) to values per sorted class, or one for the second of two."""
         towards_label = values * self._orientation().reshape(-1, *[1] * (values.ndim - 1))
         if len(self._labels) <= 2:
             return towards_label if self._labels[0] == max(self._labels) else -towards_label

@@ -36,11 +36,7 @@ _NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
 
 
 class KernelExpansionLearner(KernelParameters, KernelLearner):
-    """Base class of NORMA, RBP, Forgetron and Projectron: one kernel expansion per target.
-
-    A subclass implements the update rule in ``_learn_rows``. A gamma of "median" or "scale" is
-    computed from the first rows.
-    """
+    """Base class of NORMA, RBP, Forgetron and Projectron, whose update rule is ``_learn_rows``."""
 
     _constraints: ClassVar[dict[str, Constraint]] = KernelParameters._constraints
     _expansions: list[Any]  # native KernelExpansion64 or KernelExpansion32 objects, one for each target

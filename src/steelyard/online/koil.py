@@ -47,10 +47,7 @@ _MAX_FLOAT32_C = 1e3
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KoilLearner(KernelLearner):
-    """Base class of KOIL and MultiKernelKOIL.
-
-    The first rows fix kernels, budget and policy. The other parameters may change at any time.
-    """
+    """Base class of KOIL and MultiKernelKOIL. The first rows fix kernels, budget and policy."""
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
@@ -95,11 +92,7 @@ class KoilLearner(KernelLearner):
         self._set_ensemble(kind(self._width(), self._specs(), self._budgets, self._seed))
 
     def _resolve_budgets(self, batch: Batch) -> tuple[int, int]:
-        """Return the capacity of the negative and of the positive buffer. 0 means unbounded.
-
-        The positive class of the first binary model is the first label of the stream. The positive class of
-        the learner is the second label in sorted order, so the two budgets may have to be exchanged.
-        """
+        """Return the capacity of the negative and of the positive buffer. 0 means unbounded."""
         if self.policy == "unbounded":
             return 0, 0
         if not isinstance(self.budget, list | tuple):
@@ -113,6 +106,8 @@ class KoilLearner(KernelLearner):
                 source=type(self).__name__,
                 hint="start with more rows, or pass one number for all classes",
             )
+        # The positive class of the first binary model is the first label of the stream. The positive class of
+        # the learner is the second label in sorted order.
         counted = batch.codes if batch.weights is None else batch.codes[batch.weights > 0]
         first_is_positive = len(counted) and batch.labels[counted[0]] == sorted(batch.labels)[1]
         return (negative, positive) if first_is_positive else (positive, negative)

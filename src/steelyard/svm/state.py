@@ -264,8 +264,7 @@ class SupportState:
     def label(self, row: object) -> NDArray[Any] | None:
         """Return the label of a single row at threshold zero, or None if :meth:`predictor` is needed.
 
-        Also returns None while another thread changes the state. For one row, computing the score alone is
-        cheaper than creating an expansion, which would be invalid after the next learned row.
+        For one row, the score alone is cheaper than an expansion, which the next learned row invalidates.
         """
         version = self._solver.version
         labels, side = self._labels.at(version), self._solver.side(row, version)
@@ -281,11 +280,9 @@ class SupportState:
         return cached[1]
 
     def _gmean_thresholds(self, expansion: KernelExpansion) -> FloatArray:
-        """Return the threshold with the largest G-mean for each problem.
-
-        The score of row i omits the term ``z_i k(x_i, x_i)``. The result is a lower bound of the
-        leave-one-out margin (Jaakkola and Haussler, 1999). Thresholds from training scores would be too high.
-        """
+        """Return the threshold with the largest G-mean for each problem."""
+        # Thresholds from training scores would be too high. Without the term of the row itself, a score is a
+        # lower bound of the leave-one-out margin (Jaakkola and Haussler, 1999).
         rows = self._samples()
         scores, own = expansion.scores(rows), self.kernel.diagonal(rows)
         codes, thresholds = self._solver.codes(), []
@@ -377,11 +374,7 @@ class SupportState:
         return state
 
     def check_optimal(self, tolerance: float) -> None:
-        """Recompute the optimality conditions and raise ValueError if they do not hold.
-
-        Solutions from files are checked, because a file may be damaged or forged. Copies in memory skip this
-        check, which costs as much as a prediction for all rows.
-        """
+        """Raise ValueError if a solution from a file, which may be damaged or forged, is not optimal."""
         norms = np.sqrt(self.kernel.diagonal(self._samples()))
         for problem in range(self._solver.n_problems):
             sizes = np.abs(self._solver.coefficients(problem)) @ norms
