@@ -66,7 +66,6 @@ api_modules = [
     "steelyard.datasets",
     "steelyard.features",
     "steelyard.kernels",
-    "steelyard.kernels.precomputed",
     "steelyard.kernels.sequences",
     "steelyard.metrics",
     "steelyard.thresholds",

@@ -30,8 +30,15 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from papers.kba.methods import PENALTIES, WIDTHS, Parts, measures, parts_of
 from steelyard.alignment import AlignedSVC
 from steelyard.alignment.boundary import boundary_shift
-from steelyard.alignment.machine import Chain, _compact, best_shift, deal_splits, ranking_losses
-from steelyard.alignment.rough import Matrix, Problem, RoughSolver
+from steelyard.alignment.machine import (
+    Chain,
+    Problem,
+    RoughSolver,
+    _compact,
+    best_shift,
+    deal_splits,
+    ranking_losses,
+)
 from steelyard.datasets import load
 
 # Name of the task: dataset, target class, number of training rows of this class and of all other classes.
@@ -88,11 +95,10 @@ def fit(parts: Parts, y_test: np.ndarray, C: float, balanced: bool) -> Fit:
     K, K_test = parts.matrices()
     signs, rows = np.where(parts.y == 1, 1.0, -1.0), np.arange(len(parts.y))
     share = {sign: 0.5 / np.mean(signs == sign) if balanced else 1.0 for sign in (1.0, -1.0)}
-    problem = Problem(Matrix(K), signs, np.where(signs > 0, share[1.0], share[-1.0]))
+    problem = Problem(K, signs, np.where(signs > 0, share[1.0], share[-1.0]))
     parameters = AlignedSVC()
     chain = Chain(problem, rows)
     solution, _ = chain.train(C)
-    problem.matrix.release_buffer()
     train, out = zip(*deal_splits(signs, rows, 0.2, None), strict=True)
     chains, solver = [Chain(problem, part) for part in train], RoughSolver(problem, train, solution, C)
     result = Fit(np.concatenate([signs[part] for part in out]), [], [], y_test)
@@ -105,7 +111,7 @@ def fit(parts: Parts, y_test: np.ndarray, C: float, balanced: bool) -> Fit:
             break
         if result.held_out:
             chain.transform(solution, beta, parameters)
-            solution, _ = chain.train_again(C, solution)
+            solution, _ = chain.train(C, solution)
         machine, least = _compact(chain, solution, 0.0), loss
         result.held_out.append(scores)
         result.test_scores.append(

@@ -21,7 +21,7 @@ from table import kernel_values
 
 from steelyard import KOIL, MultiKernelKOIL
 from steelyard.kernels import Kernel
-from steelyard.online.multi_kernel import default_kernels
+from steelyard.online.koil import default_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -64,10 +64,10 @@ _redirect_modules(
         "steelyard.committee": "steelyard.ensemble",
         "steelyard.cuts": "steelyard.thresholds",
         "steelyard.exact": "steelyard.svm",
-        "steelyard.items": "steelyard.kernels.items",
-        "steelyard.kernel_blocks": "steelyard.kernels.blocks",
+        "steelyard.items": "steelyard.kernels.sequences",
+        "steelyard.kernel_blocks": "steelyard.kernels.kernel",
         "steelyard.memory": "steelyard.windowing",
-        "steelyard.precomputed": "steelyard.kernels.precomputed",
+        "steelyard.precomputed": "steelyard.kernels",
         "steelyard.sequence_kernels": "steelyard.kernels.sequences",
         "steelyard.sites": "steelyard.federated",
     }

@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from steelyard import AlignedSVC
-from steelyard.alignment.view import Variant
+from steelyard.alignment.boundary import Variant
 from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, NotFittedError, ParameterError
 from steelyard.kernels import EditKernel, GlobalAlignmentKernel, Kernel
 from steelyard.metrics import g_mean_score

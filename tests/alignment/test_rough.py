@@ -7,7 +7,7 @@ import pytest
 from sklearn.svm import SVC
 
 from steelyard import _native
-from steelyard.alignment.rough import Matrix, Problem, RoughSolver, Solution, _max_parallel_machines
+from steelyard.alignment.machine import Problem, RoughSolver, Solution, _max_parallel_machines
 from steelyard.kernels import Kernel
 from tests.alignment.reference import imbalanced
 
@@ -16,8 +16,8 @@ TOLERANCE = 1e-4
 
 def make_problem(rng, n=203, weights=None):
     X, y = imbalanced(rng, n, n // 8)
-    matrix = Matrix(Kernel("rbf", gamma=0.5).block(X))
-    return Problem(matrix, np.where(y == 1, 1.0, -1.0), np.ones(n) if weights is None else weights)
+    kernel = Kernel("rbf", gamma=0.5).block(X)
+    return Problem(kernel, np.where(y == 1, 1.0, -1.0), np.ones(n) if weights is None else weights)
 
 
 def splits(problem, n_parts=3):
@@ -30,7 +30,7 @@ def no_support(problem):
 
 
 def libsvm_scores(problem, rows, factor, C):
-    K = factor[:, None] * factor * problem.matrix.values
+    K = factor[:, None] * factor * problem.kernel
     svc = SVC(C=C, kernel="precomputed", tol=1e-8)
     svc.fit(K[np.ix_(rows, rows)], problem.signs[rows], problem.weights[rows])
     return svc.decision_function(K[:, rows])
@@ -79,7 +79,7 @@ def test_second_solve_of_rough_solver_matches_libsvm(rng):
 
 
 def test_solver_terminates_on_equal_rows(rng):
-    problem = Problem(Matrix(np.ones((40, 40))), np.where(np.arange(40) < 5, 1.0, -1.0), np.ones(40))
+    problem = Problem(np.ones((40, 40)), np.where(np.arange(40) < 5, 1.0, -1.0), np.ones(40))
     [solution] = RoughSolver(problem, [np.arange(40)], no_support(problem), 1.0).solve(np.ones((1, 40)))
     assert np.isfinite(solution.scores).all()
     assert np.ptp(solution.scores) < 1e-9
@@ -101,7 +101,7 @@ def test_rough_solver_scores_are_independent_of_threads_and_simd_level(rng, monk
         return np.array([solution.scores for solution in solver.solve(factors)])
 
     expected = scores()
-    monkeypatch.setattr("steelyard.alignment.rough.num_threads", lambda: 3)
+    monkeypatch.setattr("steelyard.alignment.machine.num_threads", lambda: 3)
     np.testing.assert_array_equal(scores(), expected)
     chosen = _native.simd_level()
     try:

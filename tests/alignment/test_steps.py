@@ -8,10 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from steelyard.alignment.boundary import boundary_shift, match_pairs, shift_cost
-from steelyard.alignment.bumps import input_distances, make_boundary_bumps, make_support_bumps
+from steelyard.alignment.boundary import (
+    Variant,
+    View,
+    boundary_shift,
+    input_distances,
+    make_boundary_bumps,
+    make_support_bumps,
+    match_pairs,
+    shift_cost,
+)
 from steelyard.alignment.machine import best_shift, clearly_lower, deal_splits, ranking_losses
-from steelyard.alignment.view import Variant, View
 from tests.alignment import reference
 
 RARE, OTHER = np.arange(6), np.arange(6, 25)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steelyard.enclosing.covariance import (
+from steelyard.enclosing.bodies import (
     Covariance,
     Spread,
     _distances,

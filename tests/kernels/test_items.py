@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 from steelyard import KOIL, AlignedSVC, EnclosingClassifier, IncrementalSVC, MultiKernelKOIL
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.kernels import EditKernel, GlobalAlignmentKernel, Kernel
-from steelyard.kernels.items import ItemTable, SequenceStore
+from steelyard.kernels.sequences import ItemTable, SequenceStore
 from steelyard.online import NORMA, RBP, Forgetron, Projectron
 from steelyard.persistence import load, save
 

@@ -218,7 +218,7 @@ def test_sparse_rows_match_dense_rows(kernel, dtype):
 def test_sparse_laplacian_in_blocks_matches_dense(monkeypatch):
     X = table(30, 12)
     kernel = Kernel("laplacian", gamma=0.2)
-    monkeypatch.setattr("steelyard.kernels.blocks.DENSE_BLOCK", 50)
+    monkeypatch.setattr("steelyard.kernels.kernel.DENSE_BLOCK", 50)
     np.testing.assert_array_equal(kernel.block(sparse.csr_array(X)), kernel.block(X))
 
 

@@ -8,7 +8,7 @@ import pytest
 from steelyard import MultiKernelKOIL
 from steelyard.exceptions import ParameterError
 from steelyard.kernels import Kernel
-from steelyard.online.multi_kernel import default_kernels
+from steelyard.online.koil import default_kernels
 from tests.online import reference
 from tests.online.streams import make_stream
 
@@ -89,7 +89,7 @@ def test_kernels_with_shared_distances_match_reference_implementation(policy):
 @pytest.mark.parametrize(("C", "policy"), [(0.01, "reservoir++"), (1.0, "fifo++")])
 def test_model_is_independent_of_n_threads(monkeypatch, C, policy):
     X, y = wide_stream(500)
-    monkeypatch.setattr("steelyard.online.multi_kernel.num_threads", lambda: 3)
+    monkeypatch.setattr("steelyard.online.koil.num_threads", lambda: 3)
     models = [
         MultiKernelKOIL(C=C, budget=20, policy=policy, random_state=1, n_threads=n_threads).fit(X, y)
         for n_threads in (1, 2, None)

@@ -41,8 +41,6 @@ ELSEWHERE = {
     "proximal/estimator.py": "models of the service are not merged, and do not track rows",
     "enclosing/classifier.py": "models of the service are not merged",
     "kernels/kernel.py": "the service accepts named kernels only",
-    "kernels/blocks.py": "kernels are called by learners only",
-    "kernels/precomputed.py": "the service accepts named kernels only",
     "kernels/sequences.py": "rows of the service are not sequences",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,17 +18,21 @@ from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
-from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
-from steelyard.alignment.bumps import check_number, input_distances
-from steelyard.alignment.machine import Machine, Round, deal_splits, train_machine
-from steelyard.alignment.rough import Matrix, Problem
-from steelyard.alignment.view import VARIANT, blocks
+from steelyard.alignment.boundary import (
+    DEFAULT_COSTS,
+    LOSSES,
+    VARIANT,
+    Costs,
+    blocks,
+    check_number,
+    input_distances,
+)
+from steelyard.alignment.machine import Machine, Problem, Round, deal_splits, train_machine
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.blocks import count
-from steelyard.kernels.items import take
-from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range
+from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range, count
+from steelyard.kernels.sequences import take
 from steelyard.params import (
     AnyOf,
     ClassWeight,
@@ -151,14 +155,9 @@ class AlignedSVC(BatchLearner):
         D(x) &= s\, \bigl(c + (1 - c) \max_b e^{-\lVert \phi(x) - \phi_b \rVert^2 / \tau_b^2}\bigr)
 
     where the sums run over held-out rows misclassified inside the margin and :math:`\tau_b^2` is the mean
-    squared distance to the five nearest boundary points that do not coincide with b. The paper instead uses
-    the points whose squared distance is below the margin, the mean of the bumps, c = 0 and s = 1;
-    ``variant="printed", early_stopping=False, max_iter=1, shift=False`` is KBA as in the paper. The rounds
-    improve results only with the maximum, c = 0.3 and the s that preserves the trace of the kernel
-    matrix. The stopping rule and the shift to the largest G-mean are additions of this library: each held-out
-    score becomes a Gaussian density of standard deviation :math:`1.06\, \sigma\, n^{-1/5}`, where
-    :math:`\sigma` is the standard deviation and :math:`n` the number of the scores of its class. The
-    documentation page shows measurements.
+    squared distance to the five nearest boundary points that do not coincide with b. ``variant="printed",
+    early_stopping=False, max_iter=1, shift=False`` is KBA as in the paper. The documentation page explains
+    the differences and shows measurements.
 
     References
     ----------
@@ -188,7 +187,7 @@ class AlignedSVC(BatchLearner):
         "alignment": OneOf("kba", "act", None),
         "norm": OneOf("l2", "l1"),
         "variant": VARIANT,
-        "class_costs": PairOf(AnyOf(OneOf(*COST_NAMES), Function("a function of margins"))),
+        "class_costs": PairOf(AnyOf(OneOf(*LOSSES), Function("a function of margins"))),
         "pairing": OneOf("nearest", "all"),
         "shift": Switch(),
         "max_iter": Integer(0),
@@ -244,24 +243,22 @@ class AlignedSVC(BatchLearner):
         if isinstance(X, np.ndarray) and self.kernel != "precomputed":
             check_finite(self, X, "fit")
         n_rows = len(batch.codes)
-        check_fits_memory(
-            2 * 8 * n_rows**2,
-            f"AlignedSVC.fit: the kernel matrix of {n_rows} rows and a copy",
-            "learn fewer rows",
-        )
+        purpose = f"AlignedSVC.fit: the kernel matrix of {n_rows} rows and a copy"
+        check_fits_memory(2 * 8 * n_rows**2, purpose, "learn fewer rows")
         kernel = Kernel(self.kernel, gamma=self.gamma).resolve(X)
         check_kernel_range([kernel], X, "AlignedSVC.fit")
-        matrix = Matrix(_check_matrix(X, self) if self.kernel == "precomputed" else kernel.block(X))
+        matrix = _check_matrix(X, self) if self.kernel == "precomputed" else kernel.block(X)
         weights = self._row_weights(batch)
         distances = input_distances(X, X, self.norm) if self.alignment == "act" else None
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
         trained = [self._train_target(matrix, batch, weights, positive, distances) for positive in positives]
         machines, rounds, svcs = map(list, zip(*trained, strict=True))
-        self._store(kernel, machines, X, matrix.diagonal)
-        self._set_attributes(rounds, svcs)
+        self._store(kernel, machines, X, matrix.diagonal())
+        self._set_attributes(rounds)
+        self.svc_: Any = svcs if len(svcs) > 1 else svcs[0]
 
     def _train_target(
-        self, matrix: Matrix, batch: Batch, weights: FloatArray, positive: int, distances: Any
+        self, matrix: FloatArray, batch: Batch, weights: FloatArray, positive: int, distances: Any
     ) -> tuple[Machine, list[Round], SVC | None]:
         """Train the one-vs-rest model of one class. The rarer of the two classes has sign +1."""
         signs = np.where(batch.codes == positive, 1.0, -1.0)
@@ -272,19 +269,19 @@ class AlignedSVC(BatchLearner):
             return constant, [Round(None, None, (0, 0), None)], None
         if (signs[active] > 0).sum() > (signs[active] < 0).sum():
             signs = -signs
-        if self.class_weight == "balanced":
-            weights = weights * _balance(signs, weights)
+        if self.class_weight == "balanced":  # both classes get the same total weight
+            total = weights.sum()
+            shares = [total / (2.0 * weights[signs == sign].sum()) for sign in (1.0, -1.0)]
+            weights = weights * np.where(signs > 0, *shares)
         problem = Problem(matrix, signs, weights, distances)
         splits = []
         if self.alignment is not None and (self.shift or self.max_iter):
-            splits = deal_splits(signs, active, self.validation_fraction, self._random())
+            random: Any = self.random_state
+            if random is not None and not hasattr(random, "permutation"):
+                random = np.random.default_rng(random)
+            splits = deal_splits(signs, active, self.validation_fraction, random)
         machine, rounds, svc = train_machine(problem, active, splits, self)
         return replace(machine, sign=float(signs[batch.codes == positive][0])), rounds, svc
-
-    def _random(self) -> Any:
-        if self.random_state is None or hasattr(self.random_state, "permutation"):
-            return self.random_state
-        return np.random.default_rng(self.random_state)
 
     def _row_weights(self, batch: Batch) -> FloatArray:
         """Return the row weights, multiplied by class factors if ``class_weight`` is a dict."""
@@ -303,15 +300,12 @@ class AlignedSVC(BatchLearner):
         constant = spread <= 1e-9 * max(1.0, float(np.abs(diagonal).max()))
         self._self_similarity = float(diagonal.mean()) if constant else None
 
-    def _set_attributes(self, rounds: list[list[Round]], svcs: list[SVC | None] | None) -> None:
+    def _set_attributes(self, rounds: list[list[Round]]) -> None:
         """Set the public attributes: one value for two classes, else one value per class."""
-        several = len(self._machines) > 1
-        self.rounds_: Any = rounds if several else rounds[0]
-        self.n_iter_ = max(map(len, rounds))
         shifts = [machine.shift for machine in self._machines]
-        self.shift_: Any = np.array(shifts) if several else shifts[0]
-        if svcs is not None:
-            self.svc_: Any = svcs if several else svcs[0]
+        self.rounds_: Any = rounds if len(rounds) > 1 else rounds[0]
+        self.shift_: Any = np.array(shifts) if len(shifts) > 1 else shifts[0]
+        self.n_iter_ = max(map(len, rounds))
 
     # -- prediction ---------------------------------------------------------------------------------
 
@@ -426,54 +420,48 @@ class AlignedSVC(BatchLearner):
         """Call ``function`` for every binary model on the given rows. Return one column per model."""
         check_started(self, method)
         if self.kernel == "precomputed":
-            chunks = self._precomputed_chunks(X, method)
+            rows, diagonal = self._precomputed_rows(X, method)
+            n_values = self.n_features_in_
         else:
-            chunks = self._chunks(self._finite_rows(X, method))
-        results = [
-            np.column_stack(
-                [
-                    function(m, values.take(m.reference, axis=1), diagonal, _within(d, m))
-                    for m in self._machines
-                ]
-            )
-            for values, diagonal, d in chunks
-        ]
+            rows, diagonal = self._finite_rows(X, method), None
+            n_values = count(self._reference)
+        results = []
+        for block in blocks(count(rows), n_values):
+            chunk = take(rows, block)
+            if not isinstance(chunk, list):
+                chunk = chunk.astype(np.float64, copy=False)
+            if diagonal is None:
+                values, own = self._kernel.block(chunk, self._reference), self._kernel.diagonal(chunk)
+            else:
+                values, own = chunk.take(self._reference, axis=1), diagonal[block]
+            columns = []
+            for machine in self._machines:
+                reference, distances = machine.reference, None
+                if self.alignment == "act":
+                    distances = input_distances(chunk, self._reference[reference], self.norm)
+                columns.append(function(machine, values.take(reference, axis=1), own, distances))
+            results.append(np.column_stack(columns))
         return np.concatenate(results)
 
     def _finite_rows(self, X: Any, method: str) -> Any:
         rows = validate_rows(self, X, method)
         return rows if isinstance(rows, list) else check_finite(self, rows, method)
 
-    def _chunks(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
-        """Yield, for each chunk of rows, kernel values with the reference rows, k(x, x), and distances."""
-        for rows in blocks(count(X), count(self._reference)):
-            chunk = take(X, rows)
-            if not isinstance(chunk, list):
-                chunk = chunk.astype(np.float64, copy=False)
-            distances = (
-                input_distances(chunk, self._reference, self.norm) if self.alignment == "act" else None
-            )
-            yield self._kernel.block(chunk, self._reference), self._kernel.diagonal(chunk), distances
-
-    def _precomputed_chunks(self, X: Any, method: str) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
+    def _precomputed_rows(self, X: Any, method: str) -> tuple[FloatArray, FloatArray]:
+        """Return the kernel values of new samples with the training rows, and with themselves."""
         n_learned = self.n_features_in_
         values = X.toarray() if sp.issparse(X) else np.asarray(X)
-        has_diagonal = values.ndim == 2 and values.shape[1] == n_learned + 1
-        if has_diagonal:
+        if values.ndim == 2 and values.shape[1] == n_learned + 1:
             diagonal = check_finite(self, values[:, -1:].astype(np.float64), method)[:, 0]
-            values = values[:, :-1]
-        elif self._self_similarity is None:
+            return self._finite_rows(values[:, :-1], method), diagonal
+        if self._self_similarity is None:
             raise DataError(
                 f"k(x, x) differs between the training rows, so each new sample needs {n_learned} kernel "
                 f"values with them and one more with itself; got shape {values.shape}.",
                 source=f"AlignedSVC.{method}",
                 hint="append the column k(x, x), or normalize the kernel",
             )
-        else:
-            diagonal = np.full(len(values), self._self_similarity)
-        values = self._finite_rows(values, method)
-        for rows in blocks(len(values), n_learned):
-            yield values[rows].take(self._reference, axis=1).astype(np.float64), diagonal[rows], None
+        return self._finite_rows(values, method), np.full(len(values), self._self_similarity)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -519,26 +507,13 @@ class AlignedSVC(BatchLearner):
         ]
         if len(self._machines) != (1 if len(self.classes_) == 2 else len(self.classes_)):
             raise ValueError("the number of binary models does not match the number of classes")
-        self._set_attributes(rounds, None)
+        self._set_attributes(rounds)
 
 
 def _target_alignment(K: FloatArray, signs: FloatArray) -> float:
     """Return <K, yy'> / (n |K|) for the n labels y, with the Frobenius norm |K|."""
     norm = float(np.linalg.norm(K))
     return float(signs @ K @ signs) / (len(signs) * norm) if norm else 0.0
-
-
-def _balance(signs: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return a weight factor for each row that gives both classes the same total weight."""
-    total = weights.sum()
-    shares = {sign: total / (2.0 * weights[signs == sign].sum()) for sign in (1.0, -1.0)}
-    return np.where(signs > 0, shares[1.0], shares[-1.0])
-
-
-def _within(distances: Any, machine: Machine) -> Any:
-    if distances is None:
-        return None
-    return lambda rows, positions: distances(rows, machine.reference[positions])
 
 
 def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:

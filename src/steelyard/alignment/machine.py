@@ -1,9 +1,8 @@
 """Training rounds for one binary problem: train an SVM, then transform the kernel near its boundary.
 
-The rarer class has sign +1. The result is a :class:`Machine`, the model of one binary problem. Validation on
-held-out rows determines the number of rounds and the shift. Every round is run on the training rows of each
-split, and the held-out scores of all splits are pooled. Finally, the rounds that reduced the validation loss
-are repeated on all rows.
+The rarer class has sign +1. Validation on held-out rows determines the number of rounds and the shift: every
+round is run on the training rows of each split, and the held-out scores of all splits are pooled. Then the
+rounds that reduced the validation loss are repeated on all rows. The result is a :class:`Machine`.
 """
 
 from __future__ import annotations
@@ -17,19 +16,24 @@ from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.svm import SVC
 
+from steelyard import _native
+from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.alignment.boundary import boundary_shift, match_pairs
-from steelyard.alignment.bumps import (
+from steelyard.alignment.boundary import (
     Bumps,
+    Indices,
+    InputDistances,
+    Variant,
+    View,
+    boundary_shift,
     check_number,
     check_positions,
     make_boundary_bumps,
     make_support_bumps,
+    match_pairs,
     restore_bumps,
     state_of_bumps,
 )
-from steelyard.alignment.rough import Problem, RoughSolver, Solution
-from steelyard.alignment.view import Indices, InputDistances, Variant, View
 from steelyard.thresholds import smooth_gmean_threshold
 
 if TYPE_CHECKING:
@@ -42,6 +46,9 @@ _MIN_RARE_ROWS = 60
 _TOLERANCE = 1e-3  # stopping tolerance of LIBSVM: largest violation of a margin
 _NEAR_MARGIN = 0.02  # rows that are outside the margin by less than this may become support rows
 _MAX_WORKING_FRACTION = 0.7  # with a larger working set, training on all rows is as fast
+_ROUGH_TOLERANCE = 1e-2  # tolerance of the approximate solver, sufficient to compare scores
+_OUTSIDE_FACTOR = 3  # multiple of the tolerance by which rows outside the working set may violate the margin
+_NEAR_PER_SUPPORT = 2  # number of rows near the margin in the working set, for each support row
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,93 @@ class Round:
     kept: bool = True
 
 
+@dataclass(frozen=True)
+class Problem:
+    """Binary SVM problem."""
+
+    kernel: FloatArray  # kernel matrix of all rows, before the first round
+    signs: FloatArray
+    weights: FloatArray
+    input_distances: InputDistances | None = None
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Solution of an SVM, with one entry for each row of the problem."""
+
+    dual: FloatArray  # signed multipliers of shape (n_rows,), 0 for rows that were not used in training
+    intercept: float
+    # Decision values of all rows, shape (n_rows,), including rows that were not used in training.
+    scores: FloatArray
+
+    @property
+    def n_support(self) -> tuple[int, int]:
+        return int((self.dual > 0).sum()), int((self.dual < 0).sum())
+
+
+class RoughSolver:
+    """Approximate solver that trains one SVM on each of several subsets of the rows.
+
+    Training starts from the solution of a similar SVM, on its support rows and the rows near its margin. Rows
+    outside the working set that violate their margin are added until there are none. The solutions therefore
+    equal the solutions on all rows, up to a tolerance that is small enough to compare scores.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        parts: Sequence[Indices],
+        similar: Solution,
+        C: float,
+        tolerance: float = _ROUGH_TOLERANCE,
+    ) -> None:
+        self._problem = problem
+        self._tolerance = tolerance
+        self._bounds = np.zeros((len(parts), len(problem.signs)))
+        for bounds, rows in zip(self._bounds, parts, strict=True):
+            bounds[rows] = C * problem.weights[rows]
+        self._dual = np.where(self._bounds > 0, similar.dual, 0.0)
+        self._scores = np.tile(similar.scores, (len(parts), 1))
+
+    def solve(self, factors: FloatArray) -> list[Solution]:
+        """Train one SVM for each row of ``factors``, which scale the kernel."""
+        problem, intercepts, working = self._problem, np.empty(len(factors)), self._working_sets()
+        _native.solve_roughly(
+            problem.kernel,
+            problem.signs,
+            factors,
+            self._bounds,
+            working,
+            self._dual,
+            self._scores,
+            intercepts,
+            self._tolerance,
+            _OUTSIDE_FACTOR * self._tolerance,
+            min(num_threads(), _max_parallel_machines(working)),
+        )
+        return [
+            Solution(dual.copy(), float(intercept), scores.copy())
+            for dual, intercept, scores in zip(self._dual, intercepts, self._scores, strict=True)
+        ]
+
+    def _working_sets(self) -> NDArray[np.bool_]:
+        """Return the working set of each SVM: support rows and twice as many rows near the margin."""
+        working_sets = self._dual != 0
+        all_margins = np.where(self._bounds > 0, self._scores * self._problem.signs, np.inf)
+        for working, margins in zip(working_sets, all_margins, strict=True):
+            n_near = min(_NEAR_PER_SUPPORT * int(working.sum()), len(margins) - 1)
+            working |= margins < np.partition(margins, n_near)[n_near]
+        return working_sets
+
+
+def _max_parallel_machines(working_sets: NDArray[np.bool_]) -> int:
+    """Return the number of SVMs that are trained in parallel with at most the memory of one kernel matrix."""
+    # Each SVM stores the kernel matrix of its working set in float32. The size of a working set may double.
+    n_rows = working_sets.shape[1]
+    largest = max(1, min(2 * int(working_sets.sum(axis=1).max()), n_rows))
+    return max(1, 2 * n_rows**2 // largest**2)
+
+
 class Chain:
     """Training rounds on a subset of the rows. The transformed kernel is stored as one factor per row."""
 
@@ -87,18 +181,18 @@ class Chain:
     def factor(self) -> FloatArray:
         return self.factors[-1]
 
-    def view(self) -> View:
-        matrix = self.problem.matrix
-        return View(matrix.values, matrix.diagonal, self.factor, self.factor, self.problem.input_distances)
+    def train(self, C: float, before: Solution | None = None) -> tuple[Solution, SVC]:
+        """Train an SVM on the current kernel, starting from the solution of the previous round if given.
 
-    def train(self, C: float, near: Solution | None = None) -> tuple[Solution, SVC]:
-        """Train an SVM on the current kernel.
-
-        With an approximate solution ``near``, training starts with the working set of rows near its margin.
-        Rows outside the working set that violate their margin are added until there are none. All other rows
-        then have multiplier 0, so the solution equals the solution on all rows.
+        Training then starts with the working set of rows near the margin of an approximate solution. Rows
+        outside the working set that violate their margin are added until there are none. All other rows then
+        have multiplier 0, so the solution equals the solution on all rows.
         """
-        working = self.rows if near is None else self._near_margin(near, near.dual != 0)
+        working = self.rows
+        if before is not None:
+            solver = RoughSolver(self.problem, [self.rows], before, C, tolerance=_NEAR_MARGIN)
+            [near] = solver.solve(self.factor[None])
+            working = self._near_margin(near, near.dual != 0)
         while True:
             solution, svc = self._solve(working, C)
             if len(working) == len(self.rows):
@@ -110,16 +204,8 @@ class Chain:
                 return solution, svc
             working = self._near_margin(solution, ~outside)
 
-    def train_again(self, C: float, before: Solution) -> tuple[Solution, SVC]:
-        """Train on the current kernel, starting from the solution of the previous round."""
-        solver = RoughSolver(self.problem, [self.rows], before, C, tolerance=_NEAR_MARGIN)
-        return self.train(C, solver.solve(self.factor[None])[0])
-
     def _near_margin(self, solution: Solution, included: NDArray[np.bool_]) -> Indices:
-        """Return the working set: the included rows, and all rows near the margin.
-
-        Return all rows instead if the working set has most of the rows, or only rows of one class.
-        """
+        """Return the included rows and all rows near the margin, or all rows if that saves little."""
         near = included | (solution.scores * self.problem.signs < 1.0 + _NEAR_MARGIN)
         working = self.rows[near[self.rows]]
         signs = self.problem.signs[working]
@@ -127,23 +213,29 @@ class Chain:
         return working if small and (signs > 0).any() and (signs < 0).any() else self.rows
 
     def _solve(self, rows: Indices, C: float) -> tuple[Solution, SVC]:
-        matrix, factor = self.problem.matrix, self.factor
-        current = matrix.scaled(rows, factor if self.bumps else None)
+        problem, factor, n_threads = self.problem, self.factor, num_threads()
+        current = problem.kernel
+        if self.bumps or len(rows) < len(factor):
+            current = np.empty((len(rows), len(rows)))
+            _native.scaled_part(problem.kernel, factor, rows, current, n_threads)
         with config_context(assume_finite=True):  # the matrix has already been validated
             svc = SVC(C=C, kernel="precomputed", tol=_TOLERANCE)
-            svc.fit(current, self.problem.signs[rows], self.problem.weights[rows])
+            svc.fit(current, problem.signs[rows], problem.weights[rows])
         dual, intercept = np.zeros(len(factor)), float(svc.intercept_[0])
         dual[rows[svc.support_]] = svc.dual_coef_[0]
         if len(rows) < len(self.rows):  # the indices of the SVM become indices of all training rows
             positions = np.searchsorted(self.rows, rows)
             svc.support_ = positions[svc.support_].astype(svc.support_.dtype)
             svc.n_features_in_, svc.shape_fit_ = len(self.rows), (len(self.rows), len(self.rows))
-        scores = factor * matrix.weighted_sum(dual * factor) + intercept
-        return Solution(dual, intercept, scores), svc
+        coefficients, products = dual * factor, np.empty(len(factor))
+        support = np.flatnonzero(coefficients)
+        _native.weighted_rows(problem.kernel, support, coefficients[support], products, n_threads)
+        return Solution(dual, intercept, factor * products + intercept), svc
 
     def transform(self, solution: Solution, beta: float, parameters: AlignedSVC) -> None:
         """Transform the kernel near the decision boundary of a solution (equations 3 and 8 of the paper)."""
-        view, variant = self.view(), Variant.from_parameter(parameters.variant)
+        kernel, variant = self.problem.kernel, Variant.from_parameter(parameters.variant)
+        view = View(kernel, kernel.diagonal(), self.factor, self.factor, self.problem.input_distances)
         rare, other = np.flatnonzero(solution.dual > 0), np.flatnonzero(solution.dual < 0)
         bumps: Bumps
         if parameters.alignment == "act":
@@ -229,18 +321,16 @@ def train_machine(
     solution, svc = chain.train(parameters.C)
     if not splits:
         return _compact(chain, solution, 0.0), [Round(None, None, solution.n_support, None)], svc
-    trials, n_kept = _try_rounds(problem, splits, solution, parameters)
-    n_support = [solution.n_support]
-    for trial in trials[:n_kept]:
-        chain.transform(solution, trial.beta, parameters)
-        solution, svc = chain.train_again(parameters.C, solution)
-        n_support.append(solution.n_support)
-    n_support += [trial.n_support for trial in trials[n_kept + 1 :]]
-    rounds = [
-        Round(trial.eta, trial.beta, support, trial.loss, number <= n_kept)
-        for number, (trial, support) in enumerate(zip(trials, n_support, strict=True))
-    ]
-    shift = best_shift(*trials[n_kept].held_out) if parameters.shift else 0.0
+    rounds, held_out = _try_rounds(problem, splits, solution, parameters)
+    beta: Any = None  # position of the boundary points that the previous round found
+    for number, tried in enumerate(rounds):
+        if not tried.kept:
+            break
+        if number:
+            chain.transform(solution, beta, parameters)
+            solution, svc = chain.train(parameters.C, solution)
+        rounds[number], beta = replace(tried, n_support=solution.n_support), tried.beta
+    shift = best_shift(*held_out) if parameters.shift else 0.0
     return _compact(chain, solution, shift), rounds, svc
 
 
@@ -249,59 +339,38 @@ def best_shift(scores: FloatArray, signs: FloatArray) -> float:
     return -smooth_gmean_threshold(scores[signs < 0], scores[signs > 0])
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """Validation results of one round."""
-
-    eta: float
-    losses: FloatArray  # one loss per held-out row of the rarer class
-    held_out: tuple[FloatArray, FloatArray]  # scores and signs of all held-out rows
-    n_support: tuple[int, int]  # numbers of support rows of both classes in the first split
-
-    @property
-    def loss(self) -> float:
-        return float(self.losses.mean())
-
-    @property
-    def beta(self) -> float:
-        return (1.0 + self.eta) / 2.0
-
-
 def _try_rounds(
     problem: Problem, splits: Sequence[Split], model: Solution, parameters: AlignedSVC
-) -> tuple[list[_Trial], int]:
-    """Run at most ``max_iter`` rounds and stop when the validation loss no longer decreases.
-
-    Return the results of all rounds and the number of rounds to keep.
-    """
-    problem.matrix.release_buffer()
+) -> tuple[list[Round], tuple[FloatArray, FloatArray]]:
+    """Return the results of rounds, and the held-out scores and signs of the last round to keep."""
     parts, held_out = zip(*splits, strict=True)
     chains = [Chain(problem, part) for part in parts]
     solver = RoughSolver(problem, parts, model, parameters.C)
     signs = np.concatenate([problem.signs[out] for out in held_out])
-    trials: list[_Trial] = []
-    n_kept = 0
+    rounds: list[Round] = []
+    lowest: FloatArray | None = None  # losses of the last round to keep
     for number in range(parameters.max_iter + 1):
         solutions = solver.solve(np.array([chain.factor for chain in chains]))
         scores = np.concatenate([s.scores[out] for s, out in zip(solutions, held_out, strict=True)])
         eta, losses = boundary_shift(scores, signs, parameters.class_costs), ranking_losses(scores, signs)
-        trials.append(_Trial(eta, losses, (scores, signs), solutions[0].n_support))
-        helped = clearly_lower(losses, trials[n_kept].losses, parameters.tol)
-        if number and parameters.early_stopping and not helped:
+        keep = (
+            lowest is None or not parameters.early_stopping or clearly_lower(losses, lowest, parameters.tol)
+        )
+        beta = (1.0 + eta) / 2.0
+        rounds.append(Round(eta, beta, solutions[0].n_support, float(losses.mean()), keep))
+        if not keep:
             break
-        n_kept = number
+        kept, lowest = scores, losses
         if number < parameters.max_iter:
             for chain, solution in zip(chains, solutions, strict=True):
-                chain.transform(solution, trials[-1].beta, parameters)
-    return trials, n_kept
+                chain.transform(solution, beta, parameters)
+    return rounds, (kept, signs)
 
 
 def _compact(chain: Chain, solution: Solution, shift: float) -> Machine:
     """Return a model with only the rows needed for prediction: support rows and centers of bumps."""
-    needed = [np.flatnonzero(solution.dual)]
-    for bumps in chain.bumps:
-        needed += bumps.centers_in_reference()
-    reference = np.unique(np.concatenate(needed))
+    centers = [getattr(bumps, name) for bumps in chain.bumps for name in bumps.positions]
+    reference = np.unique(np.concatenate([np.flatnonzero(solution.dual), *centers]))
     return Machine(
         reference,
         [bumps.renumbered(reference) for bumps in chain.bumps],

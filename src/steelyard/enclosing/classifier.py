@@ -15,15 +15,28 @@ from steelyard._labels import check_sortable, restored_labels
 from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard._validation import MAX_FEATURE, check_magnitude, check_started, is_plain, validate_rows
+from steelyard._validation import (
+    MAX_FEATURE,
+    check_magnitude,
+    check_started,
+    is_plain,
+    largest_magnitude,
+    validate_rows,
+)
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, sorted_classes, transactional
-from steelyard.enclosing.bodies import Body, BodySettings, distance_ratios, nearest_bodies
-from steelyard.enclosing.state import ClassState
+from steelyard.enclosing.bodies import (
+    Ball,
+    Body,
+    BodySettings,
+    ClassRows,
+    build_body,
+    distance_ratios,
+    nearest_bodies,
+)
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.items import take
 from steelyard.kernels.kernel import GAMMA
-from steelyard.kernels.sequences import SequenceKernel
+from steelyard.kernels.sequences import SequenceKernel, is_sequence_kernel, restored_items, sequence_key, take
 from steelyard.params import (
     AnyOf,
     Constraint,
@@ -187,14 +200,11 @@ class EnclosingClassifier(MergingMixin, Learner):
     def _learn(self, batch: Batch) -> None:
         X = self._dense(batch.X)
         weights = np.ones(len(X)) if batch.weights is None else batch.weights
-        order = np.argsort(batch.codes, kind="stable")
-        order = order[weights[order] > 0.0]
-        borders = np.searchsorted(batch.codes[order], np.arange(len(batch.labels) + 1))
         classes = self._classes.copy()
         for code, label in enumerate(batch.labels):
-            rows = order[borders[code] : borders[code + 1]]
+            rows = np.flatnonzero((batch.codes == code) & (weights > 0.0))
             if len(rows):
-                before = classes.get(label) or ClassState.empty(X)
+                before = classes.get(label) or ClassState(ClassRows(X[:0], np.empty(0)))
                 classes[label] = before.with_more(take(X, rows), weights[rows])
         self._classes = classes
 
@@ -388,17 +398,13 @@ class EnclosingClassifier(MergingMixin, Learner):
     def _settings(self) -> BodySettings:
         kernel: Any = "polynomial" if self.kernel == "poly" else self.kernel
         if isinstance(kernel, SequenceKernel):
-            kernel = self._frozen_kernel(kernel)
+            described = repr(kernel)  # the same copy is used until the parameters of the kernel change
+            if self.__dict__.get("_kernel_copy", ("", None))[0] != described:
+                self._kernel_copy = described, clone(kernel)
+            kernel = self._kernel_copy[1]
         return BodySettings(
             self.shape, kernel, self.gamma, self.degree, self.coef0, self.C, self.outliers, self.ridge
         )
-
-    def _frozen_kernel(self, kernel: SequenceKernel) -> SequenceKernel:
-        """Return a copy of the kernel. The same copy is returned until the parameters change."""
-        described = repr(kernel)
-        if self.__dict__.get("_kernel_copy", ("", None))[0] != described:
-            self._kernel_copy = described, clone(kernel)
-        return self._kernel_copy[1]
 
     # -- fitted attributes --------------------------------------------------------------------------
 
@@ -449,21 +455,16 @@ class EnclosingClassifier(MergingMixin, Learner):
         if not self._is_started():
             return {}
         settings, labels = self._settings(), sorted(self._classes)
-        return {
-            **self._features(),
-            "labels": labels,
-            "classes": [self._classes[label].describe(settings) for label in labels],
-        }
+        classes = [self._classes[label].describe(settings) for label in labels]
+        return {**self._features(), "labels": labels, "classes": classes}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         self._set_features(state)
         labels, settings = restored_labels(state["labels"]), self._settings()
         if sorted(set(labels)) != labels or len(labels) != len(state["classes"]):
             raise ValueError("the labels do not match the classes")
-        self._classes = {
-            label: ClassState.restore(described, settings, self.n_features_in_)
-            for label, described in zip(labels, state["classes"], strict=True)
-        }
+        classes = [ClassState.restore(tree, settings, self.n_features_in_) for tree in state["classes"]]
+        self._classes = dict(zip(labels, classes, strict=True))
 
 
 def _replaced(labels: NDArray[Any], mask: NDArray[np.bool_], label: Label) -> NDArray[Any]:
@@ -475,3 +476,94 @@ def _replaced(labels: NDArray[Any], mask: NDArray[np.bool_], label: Label) -> ND
     result = labels.astype(common)
     result[mask] = label
     return result
+
+
+class ClassState:
+    """Rows of one class and a cache of its body. Instances are immutable, except that the cache is filled.
+
+    New batches are appended to a list that successive states share. Each state uses only its first
+    ``n_batches`` entries.
+    """
+
+    def __init__(
+        self, rows: ClassRows, batches: list[tuple[Any, FloatArray]] | None = None, n_batches: int = 0
+    ) -> None:
+        self._content = rows, [] if batches is None else batches, n_batches
+        self._cached: tuple[BodySettings, Ball, Body | None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A body may contain native objects, which cannot be pickled, so it is rebuilt from the ball.
+        (rows, batches, n_batches), cached = self._content, self._cached
+        return {
+            "_content": (rows, batches[:n_batches], n_batches),
+            "_cached": None if cached is None else (*cached[:2], None),
+        }
+
+    def with_more(self, X: Any, weights: FloatArray) -> ClassState:
+        """Return the state with more rows added."""
+        rows, batches, n_batches = self._content
+        if len(batches) != n_batches:  # another state has already appended to the shared list
+            batches = batches[:n_batches]
+        batches.append((X, weights))
+        return ClassState(rows, batches, n_batches + 1)
+
+    @property
+    def rows(self) -> ClassRows:
+        """All rows of the class."""
+        rows, batches, n_batches = self._content
+        if n_batches:
+            rows = rows.with_more(batches[:n_batches])
+            self._content = rows, [], 0
+        return rows
+
+    def cached_body(self, settings: BodySettings) -> Body | None:
+        """Return the body for these settings, or None if it is not cached."""
+        cached = self._cached
+        return None if cached is None or cached[0] != settings else cached[2]
+
+    def body(self, settings: BodySettings) -> Body:
+        """Return the body for these settings, computed if it is not cached."""
+        body = self.cached_body(settings)
+        if body is None:
+            cached = self._cached
+            ball = None if cached is None or cached[0] != settings else cached[1]
+            body = build_body(self.rows, settings, ball)
+            self._cached = settings, body.ball, body
+        return body
+
+    def describe(self, settings: BodySettings) -> dict[str, Any]:
+        """Return rows and ball as a dict, from which the body can be rebuilt without the solver."""
+        ball, rows = self.body(settings).ball, self.rows
+        return {"X": rows.X, "weights": rows.weights, "alpha": ball.alpha, "radius": ball.radius}
+
+    @classmethod
+    def restore(cls, described: dict[str, Any], settings: BodySettings, n_features: int) -> ClassState:
+        """Restore the state from the result of ``describe``."""
+        weights, alpha = (np.ascontiguousarray(described[name]) for name in ("weights", "alpha"))
+        if is_sequence_kernel(settings.kernel):
+            items = restored_items(settings.kernel, described["X"])
+            rows = ClassRows.gather(items, np.ones(len(items)))
+            if list(map(sequence_key, rows.X)) != list(map(sequence_key, items)):
+                raise ValueError("the sequences of a class are not distinct or not sorted")
+            X = np.arange(len(rows.X), dtype=np.float64)[:, None]
+            n_features = 1
+        else:
+            X = np.ascontiguousarray(described["X"])
+        radius = float(described["radius"])
+        if any(array.dtype != np.float64 for array in (X, weights, alpha)):
+            raise ValueError("rows and weights must be float64")
+        if X.ndim != 2 or X.shape[1] != n_features or not len(X) == len(weights) == len(alpha) > 0:
+            raise ValueError("the arrays of a class do not match in shape")
+        if not (np.isfinite(X).all() and np.isfinite(weights).all() and np.isfinite(alpha).all()):
+            raise ValueError("a class contains values that are not finite")
+        if max(largest_magnitude(X), largest_magnitude(weights)) > MAX_FEATURE:
+            raise ValueError(f"a class contains values beyond {MAX_FEATURE:.0e}")
+        if not ((weights > 0).all() and (alpha >= 0).all() and (alpha > 0).any() and 0 <= radius < np.inf):
+            raise ValueError("a class has weights or a radius out of range")
+        if not is_sequence_kernel(settings.kernel):
+            rows = ClassRows.gather(X, weights)
+            if not np.array_equal(rows.X, X):
+                raise ValueError("the rows of a class are not distinct or not sorted")
+        state = cls(ClassRows(rows.X, weights))
+        state._cached = settings, Ball(alpha, radius), None
+        return state

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from math import isfinite
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import pdist
 
 from steelyard import _native
 from steelyard._threads import check_threads
-from steelyard._validation import MAX_KERNEL_VALUE, largest_magnitude
-from steelyard.exceptions import DataError, ParameterError
-from steelyard.kernels.blocks import (
-    DENSE_BLOCK,
-    Floats,
-    KernelFunction,
-    called_block,
-    check_rows,
-    function_name,
-    precomputed_block,
-    single_rows,
-    sparse_block,
-    squared_norms,
-)
-from steelyard.kernels.precomputed import PrecomputedKernel
-from steelyard.kernels.sequences import SequenceKernel
+from steelyard._types import FloatArray
+from steelyard._validation import MAX_KERNEL_VALUE, canonical_csr, first_nonfinite, largest_magnitude
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.kernels.sequences import SequenceKernel, StoredKernel
 from steelyard.params import AnyOf, Constraint, Finite, Function, Integer, OneOf, Positive, check_params
+from steelyard.persistence import storable
 
-_STORABLE = (SequenceKernel, PrecomputedKernel)  # callable kernels that model files can store
-
+Floats = NDArray[Any]  # float32 or float64
+KernelFunction = Callable[[Any, Any], Any]
+DENSE_BLOCK = 2**22  # number of matrix entries that are converted from sparse to dense at a time
 
 # Parameters that each kernel uses. All other parameters are ignored.
 _PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -159,7 +150,7 @@ class Kernel:
                 source="Kernel",
                 hint="scale the columns first, or pass gamma as a number",
             )
-        return replace(self, gamma=_inverse(scale))
+        return replace(self, gamma=1.0 / scale if scale > 0 and isfinite(1.0 / scale) else 1.0)
 
     def block(self, X: Any, Z: Any = None, *, n_threads: int | None = None) -> Floats:
         """Evaluate the kernel for every pair of a row of `X` and a row of `Z`.
@@ -208,8 +199,9 @@ class Kernel:
         if isinstance(self.kernel, SequenceKernel):
             return self.kernel.diagonal(X)
         if not isinstance(self.kernel, str):
-            called = [called_block(self.kernel, row, row)[0, 0] for row in single_rows(X)]
-            return np.array(called, dtype=np.float64)
+            samples = X.tocsr() if sparse.issparse(X) else X
+            rows = [samples[i : i + 1] for i in range(count(X))]
+            return np.array([called_block(self.kernel, x, x)[0, 0] for x in rows], dtype=np.float64)
         if self.kernel == "precomputed":
             return precomputed_block(X, None).diagonal().copy()
         spec = self.spec()
@@ -236,12 +228,12 @@ class Kernel:
 
     def to_tree(self) -> Any:
         """Return a value that model files can store: the kernel object or a dict."""
-        return self.kernel if isinstance(self.kernel, _STORABLE) else self.to_dict()
+        return self.kernel if isinstance(self.kernel, StoredKernel) else self.to_dict()
 
     @classmethod
     def from_tree(cls, tree: Any) -> Kernel:
         """Restore the kernel from :meth:`to_tree`."""
-        return cls(tree) if isinstance(tree, _STORABLE) else cls.from_dict(tree)
+        return cls(tree) if isinstance(tree, StoredKernel) else cls.from_dict(tree)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Kernel:
@@ -275,14 +267,94 @@ class Kernel:
         )
 
 
+@storable("PrecomputedKernel")
+class PrecomputedKernel(StoredKernel):
+    """Kernel given by a matrix of values. A sample is the index of its row in the matrix.
+
+    :class:`sklearn.svm.SVC` takes ``kernel="precomputed"`` and a square matrix instead of rows. An
+    incremental learner must know which row of the matrix belongs to a sample. With this kernel, ``X``
+    therefore has one column, which contains the index of each sample.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (n_samples, n_samples)
+        Kernel values of all samples that will be learned or predicted. Finite, symmetric, and for support
+        vector machines positive semi-definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import IncrementalSVC
+    >>> from steelyard.kernels import PrecomputedKernel
+    >>> rows = np.array([[0.0, 1.0], [1.0, 0.5], [3.0, 2.0], [2.5, 2.5], [0.2, 0.4]])
+    >>> samples = np.arange(5)[:, None]
+    >>> model = IncrementalSVC(kernel=PrecomputedKernel(rows @ rows.T))
+    >>> model.fit(samples[:4], [0, 0, 1, 1]).predict(samples[4:])
+    array([0])
+    >>> model.forget(samples[:1], [0]).class_count_
+    array([1, 2])
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+
+    def __call__(self, X: Any, Z: Any) -> FloatArray:
+        """Return the kernel values of every sample of ``X`` with every sample of ``Z``."""
+        matrix = self._validated_matrix()
+        values: FloatArray = matrix[np.ix_(_indices(X, len(matrix)), _indices(Z, len(matrix)))]
+        return values
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PrecomputedKernel) and np.array_equal(self.matrix, other.matrix)
+
+    def __hash__(self) -> int:
+        return hash(np.shape(self.matrix))
+
+    def _validated_matrix(self) -> FloatArray:
+        """Return the matrix, which is validated once and then cached."""
+        cached = self.__dict__.get("_cached")
+        if cached is not None and cached[0] is self.matrix:
+            return cached[1]
+        matrix = np.asarray(self.matrix, dtype=np.float64)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise DataError(
+                f"expected a square matrix; got shape {matrix.shape}.", source="PrecomputedKernel"
+            )
+        if not np.isfinite(matrix).all():
+            raise DataError("the matrix contains values that are not finite.", source="PrecomputedKernel")
+        if not np.array_equal(matrix, matrix.T):
+            raise DataError(
+                "the matrix is not symmetric.",
+                source="PrecomputedKernel",
+                hint="(K + K.T) / 2 removes rounding errors",
+            )
+        self._cached = (self.matrix, matrix)
+        return matrix
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_cached"}
+
+
+def _indices(samples: Any, n_rows: int) -> NDArray[np.intp]:
+    values = np.asarray(samples, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] != 1:
+        raise DataError(
+            f"samples must be row indices of the matrix in one column; got shape {values.shape}.",
+            source="PrecomputedKernel",
+            hint="pass np.arange(n)[:, None] as X, not the matrix",
+        )
+    indices = values[:, 0].astype(np.intp)
+    if not (np.array_equal(indices, values[:, 0]) and ((indices >= 0) & (indices < n_rows)).all()):
+        raise DataError(f"samples must be integers from 0 to {n_rows - 1}.", source="PrecomputedKernel")
+    return indices
+
+
 # -- check of the range of values -------------------------------------------------------------------
 
 
 def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
-    """Raise DataError for rows whose kernel values could overflow.
-
-    Kernels of distances are not checked: if a distance overflows, the kernel value is 0.
-    """
+    """Raise DataError for rows whose kernel values could overflow."""
+    # If a distance overflows, the value of a kernel of distances is 0.
     unbounded = [k for k in kernels if k.is_native and k.kernel not in {"rbf", "laplacian"}]
     if not unbounded:
         return
@@ -337,5 +409,129 @@ def _median_distance(rows: Any, metric: str) -> float:
     return float(np.median(pdist(sample.astype(np.float64), metric)))
 
 
-def _inverse(value: float) -> float:
-    return 1.0 / value if value > 0 and isfinite(1.0 / value) else 1.0
+# -- validation of rows, and blocks of kernel values -------------------------------------------------
+
+
+def function_name(function: KernelFunction) -> str:
+    """Return the name of a kernel function for error messages."""
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+def check_rows(X: Any, source: str) -> Any:
+    """Return `X` as a finite C-contiguous array or canonical CSR matrix of float32 or float64."""
+    if sparse.issparse(X):
+        rows = X.tocsr()
+        rows = canonical_csr(rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64))
+    else:
+        rows = _dense(X, source)
+    if rows.ndim != 2:
+        raise DataError(
+            f"expected a table of rows and columns; got an array of {rows.ndim} dimension(s).",
+            source=source,
+            hint="one sample is X.reshape(1, -1)" if rows.ndim == 1 else None,
+        )
+    values = rows.data if sparse.issparse(rows) else rows
+    if not np.isfinite(values).all():
+        raise DataError(_first_nonfinite(rows), source=source)
+    return rows
+
+
+def _dense(X: Any, source: str) -> Floats:
+    try:
+        array = np.asarray(X)
+        if array.dtype != np.float32 and array.dtype.kind in "buifO":
+            array = array.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise DataTypeError(
+            f"expected a table of real numbers; got {type(X).__name__}: {error}.",
+            source=source,
+            hint="lists of sequences need a kernel given as a function",
+        ) from error
+    if array.dtype.kind != "f":
+        raise DataTypeError(
+            f"expected a table of real numbers; got values of type {array.dtype}.", source=source
+        )
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _first_nonfinite(rows: Any) -> str:
+    row, column, value = first_nonfinite(rows)
+    return f"all values must be finite; got {value} in row {row}, column {column}."
+
+
+def count(X: Any) -> int:
+    """Return the number of samples in a matrix or list."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
+    """Return the validated kernel matrix that a function computes for two collections."""
+    values = np.asarray(function(X, Z))
+    if values.dtype != np.float32:
+        values = values.astype(np.float64, copy=False)
+    expected = (count(X), count(Z))
+    source = f"Kernel({function_name(function)})"
+    if values.shape != expected:
+        raise DataError(
+            f"for {expected[0]} and {expected[1]} samples the function must return a matrix of shape "
+            f"{expected}; got shape {values.shape}.",
+            source=source,
+            hint="a kernel function takes two collections of samples and returns the whole block",
+        )
+    if not np.isfinite(values).all():
+        raise DataError(_first_nonfinite(values), source=source)
+    return values
+
+
+def precomputed_block(X: Any, Z: Any) -> Floats:
+    """Return validated precomputed kernel values."""
+    values = check_rows(X.toarray() if sparse.issparse(X) else X, "Kernel('precomputed')")
+    expected = values.shape[0] if Z is None else count(Z)
+    if values.shape[1] != expected:
+        what = "a square matrix" if Z is None else f"one column for each of the {expected} stored rows"
+        raise DataError(f"Kernel('precomputed'): expected {what}; got shape {values.shape}.")
+    return np.asarray(values)
+
+
+def squared_norms(rows: Any) -> Floats:
+    """Return ``x'x`` of every row."""
+    if sparse.issparse(rows):
+        # Norms are summed in the same order as the sparse product, so that equal rows have distance 0.
+        row_of_value = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        return np.bincount(row_of_value, rows.data * rows.data, minlength=rows.shape[0])
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
+
+
+def sparse_block(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
+    """Return kernel values of two matrices, at least one of which is sparse."""
+    if spec.kind == "laplacian":
+        return _laplacian_in_blocks(spec, left, right, n_threads)
+    dtype, is_symmetric = left.dtype, left is right
+    norms: tuple[Any, Any] = (None, None)
+    if spec.kind == "rbf":
+        # The distance is a small difference of large products, for which float32 is not precise enough.
+        left, right = left.astype(np.float64), right.astype(np.float64)
+    product = left @ right.T
+    out = np.ascontiguousarray(product.toarray() if sparse.issparse(product) else product)
+    if spec.kind == "rbf":
+        norms = (out.diagonal().copy(),) * 2 if is_symmetric else (squared_norms(left), squared_norms(right))
+    _native.kernel_from_products(spec, out, *norms, n_threads)
+    return out.astype(dtype, copy=False)
+
+
+def _laplacian_in_blocks(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
+    out = np.empty((left.shape[0], right.shape[0]), left.dtype)
+    step = max(1, DENSE_BLOCK // max(1, left.shape[1]))
+    for j in range(0, right.shape[0], step):
+        Z = _dense_rows(right, j, step)
+        for i in range(0, left.shape[0], step):
+            X = _dense_rows(left, i, step)
+            block = np.empty((X.shape[0], Z.shape[0]), out.dtype)
+            _native.kernel_block(spec, X, Z, block, n_threads)
+            out[i : i + step, j : j + step] = block
+    return out
+
+
+def _dense_rows(rows: Any, begin: int, step: int) -> Floats:
+    selected = rows[begin : begin + step]
+    return np.ascontiguousarray(selected.toarray() if sparse.issparse(selected) else selected)

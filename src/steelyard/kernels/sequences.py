@@ -11,7 +11,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,25 +26,23 @@ from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.params import AnyOf, Constraint, Integer, NonNegative, OneOf, Positive, Switch, check_params
 from steelyard.persistence import storable
 
+if TYPE_CHECKING:
+    from steelyard.kernels.kernel import Kernel
+
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "SequenceKernel", "sequence_key"]
 
 _MAX_MEDIAN_ELEMENTS = 1000  # this many pairs of elements estimate the median distance to about 1 %
 
 
-class _Packed:
+class _Packed(NamedTuple):
     """Concatenated sequences in the memory layout of the native loops."""
 
-    def __init__(self, elements: NDArray[Any], lengths: Sequence[int]) -> None:
-        self.elements = np.ascontiguousarray(elements)
-        self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+    elements: NDArray[Any]
+    offsets: NDArray[np.int64]  # start of each sequence, and the number of all elements
 
     @property
-    def arrays(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the arguments of a native loop."""
-        return self.elements, self.offsets
+    def n_items(self) -> int:
+        return len(self.offsets) - 1
 
 
 class _Loops(NamedTuple):
@@ -54,7 +53,18 @@ class _Loops(NamedTuple):
     diagonal: Callable[..., None]
 
 
-class SequenceKernel(BaseEstimator):
+class StoredKernel(BaseEstimator):
+    """Kernel that model files can store. It has parameters but no learned state."""
+
+    def _get_state(self) -> dict[str, Any]:
+        return {}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if state:
+            raise ValueError(f"a {type(self).__name__} has no learned state; got {sorted(state)}")
+
+
+class SequenceKernel(StoredKernel):
     """Base class of sequence kernels. Subclasses pack sequences and name their native loops."""
 
     takes_collections = True  # learners pass collections of samples to the kernel unchanged
@@ -68,16 +78,16 @@ class SequenceKernel(BaseEstimator):
         check_params(self, self._constraints)
         left = self._pack(X)
         if Z is X:
-            values = np.empty((len(left), len(left)))
-            self._loops.matrix(*self._numbers(), *left.arrays, values, num_threads())
+            values = np.empty((left.n_items, left.n_items))
+            self._loops.matrix(*self._numbers(), *left, values, num_threads())
             own = values.diagonal().copy()
             return self._finish(values, own, own)
         right = self._pack(Z)
-        if len(left) and len(right) and left.elements.shape[1:] != right.elements.shape[1:]:
+        if left.n_items and right.n_items and left.elements.shape[1:] != right.elements.shape[1:]:
             raise self._width_error([left.elements, right.elements])
-        values = np.empty((len(left), len(right)))
+        values = np.empty((left.n_items, right.n_items))
         if values.size:
-            self._loops.block(*self._numbers(), *left.arrays, *right.arrays, values, num_threads())
+            self._loops.block(*self._numbers(), *left, *right, values, num_threads())
         return self._finish(values, *map(self._log_diagonal, (left, right)))
 
     def diagonal(self, X: Any) -> FloatArray:
@@ -85,15 +95,12 @@ class SequenceKernel(BaseEstimator):
         check_params(self, self._constraints)
         packed = self._pack(X)
         if self.normalize:
-            return np.ones(len(packed))
+            return np.ones(packed.n_items)
         with np.errstate(over="ignore"):
             return self._finite(np.exp(self._log_diagonal(packed)))
 
     def check(self, X: Any, source: str) -> list[Any]:
-        """Return copies of the sequences in a form that can be stored. Raise an error for invalid sequences.
-
-        Comparing the returned sequences with other sequences of the same width never raises an error.
-        """
+        """Return copies of valid sequences, which can be stored and compared with others. Raise otherwise."""
         check_params(self, self._constraints)
         items = []
         for position, x in enumerate(_items(X, source)):
@@ -113,9 +120,9 @@ class SequenceKernel(BaseEstimator):
         return self
 
     def _log_diagonal(self, packed: _Packed) -> FloatArray:
-        values = np.empty(len(packed))
-        if self.normalize or len(packed):
-            self._loops.diagonal(*self._numbers(), *packed.arrays, values, num_threads())
+        values = np.empty(packed.n_items)
+        if self.normalize or packed.n_items:
+            self._loops.diagonal(*self._numbers(), *packed, values, num_threads())
         return values
 
     def _finish(self, values: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
@@ -142,7 +149,8 @@ class SequenceKernel(BaseEstimator):
             elements = np.concatenate(arrays) if arrays else self._no_elements
         except ValueError:
             raise self._width_error(arrays) from None
-        return _Packed(elements, [len(array) for array in arrays])
+        offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+        return _Packed(np.ascontiguousarray(elements), offsets)
 
     def _width_error(self, arrays: Sequence[NDArray[Any]]) -> DataError:
         """Return the error for sequences whose elements have different numbers of dimensions."""
@@ -159,13 +167,6 @@ class SequenceKernel(BaseEstimator):
     @abstractmethod
     def _numbers(self) -> tuple[float, float]:
         """Return the parameters in the form that the native loops use."""
-
-    # Kernels have parameters but no learned state.
-    def _get_state(self) -> dict[str, Any]:
-        return {}
-
-    def _set_state(self, state: dict[str, Any]) -> None:
-        raise ValueError(f"a {type(self).__name__} has no learned state; got {sorted(state)}")
 
 
 @storable("GlobalAlignmentKernel")
@@ -236,7 +237,7 @@ class GlobalAlignmentKernel(SequenceKernel):
             n_chosen = min(len(elements), _MAX_MEDIAN_ELEMENTS)
             chosen = elements[np.linspace(0, max(0, len(elements) - 1), n_chosen).astype(np.intp)]
             distance = float(np.median(pdist(chosen))) if n_chosen > 1 else 0.0
-            scale = 2.0 * distance**2 * float(np.median(np.diff(packed.offsets))) if len(packed) else 0.0
+            scale = 2.0 * distance**2 * float(np.median(np.diff(packed.offsets))) if packed.n_items else 0.0
             resolved.gamma = 1.0 / scale if scale > 0 else 1.0
         return resolved
 
@@ -366,3 +367,122 @@ def _items(X: Any, source: str) -> list[Any]:
             hint="pass a single sequence as [sequence]",
         )
     return list(X)
+
+
+# -- collections of sequences ----------------------------------------------------------------------------
+
+
+def is_sequence_kernel(kernel: object) -> bool:
+    """Return whether a kernel compares sequences."""
+    return isinstance(getattr(kernel, "kernel", kernel), SequenceKernel)
+
+
+def restored_items(kernel: object, items: Any) -> list[Any]:
+    """Validate sequences read from a file. Raise ValueError if they are not valid."""
+    if not (isinstance(items, list) and isinstance(kernel, SequenceKernel)):
+        raise ValueError("the model file contains no list of sequences")  # noqa: TRY004 - a file is invalid
+    return kernel.check(items, "a model file") if items else []
+
+
+def take(X: Any, chosen: NDArray[Any] | slice) -> Any:
+    """Return rows of a matrix or items of a list, selected by a slice, by indices or by a mask."""
+    if not isinstance(X, list) or isinstance(chosen, slice):
+        return X[chosen]
+    positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+    return [X[position] for position in positions]
+
+
+def distinct(items: list[Any], weights: FloatArray) -> tuple[list[Any], FloatArray]:
+    """Return distinct sequences and their total weights, in an order that depends only on the sequences."""
+    sums: dict[Any, tuple[Any, float]] = {}
+    for item, weight in zip(items, weights.tolist(), strict=True):
+        key = sequence_key(item)
+        sums[key] = item, sums.get(key, (item, 0.0))[1] + weight
+    order = sorted(
+        (key for key, (_, weight) in sums.items() if weight > 0.0),
+        key=lambda key: blake2b(repr(key).encode("utf-8", "surrogatepass")).digest(),
+    )
+    return [sums[key][0] for key in order], np.array([sums[key][1] for key in order])
+
+
+class SequenceStore:
+    """Store of distinct sequences in numbered slots, for learners whose rows are numbers.
+
+    A native learner represents a sequence by a row with one number, its slot. Equal sequences share a slot,
+    so ``forget`` finds them again. Slots of removed sequences are reused.
+    """
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []
+        self._slots: dict[Any, int] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def add(self, items: list[Any]) -> FloatArray:
+        """Add sequences that are not stored yet. Return the slots of all given sequences as one column."""
+        keys = list(map(sequence_key, items))
+        for key, item in zip(keys, items, strict=True):
+            if key not in self._slots:
+                slot = self._slots[key] = self._free.pop() if self._free else len(self._items)
+                self._items[slot : slot + 1] = [item]
+        return np.array([self._slots[key] for key in keys], dtype=np.float64).reshape(-1, 1)
+
+    def at(self, rows: NDArray[Any]) -> list[Any]:
+        """Return the sequences whose slots are given."""
+        return [self._items[int(slot)] for slot in np.ravel(rows)]
+
+    def retain(self, rows: NDArray[Any]) -> None:
+        """Remove all sequences except those whose slots are given."""
+        retained = {int(slot) for slot in np.ravel(rows)}
+        for key, slot in [(k, s) for k, s in self._slots.items() if s not in retained]:
+            del self._slots[key]
+            self._items[slot] = None
+            self._free.append(slot)
+
+
+class ItemTable(SequenceStore):
+    """Sequence store that also contains the values of some kernels for all pairs of its sequences."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        super().__init__()
+        self._kernels = list(kernels)
+        self._tables = [_native.KernelTable() for _ in kernels]
+        self._values = [np.empty((0, 0)) for _ in kernels]
+
+    def copy(self) -> ItemTable:
+        """Return an independent copy with the same sequences in the same slots."""
+        copied = ItemTable(self._kernels)
+        copied._items, copied._slots, copied._free = list(self._items), dict(self._slots), list(self._free)
+        copied._set_values([values.copy() for values in self._values])
+        return copied
+
+    def specs(self) -> list[_native.KernelSpec]:
+        """Return native kernels that read their values from this table."""
+        return [_native.KernelSpec.lookup(table) for table in self._tables]
+
+    def add(self, items: list[Any]) -> FloatArray:
+        """Add new sequences and compute their kernel values. Return the slots of all given sequences."""
+        known = set(self._slots.values())
+        rows = super().add(items)
+        if len(self._slots) == len(known):
+            return rows
+        old, new = sorted(known), sorted(set(self._slots.values()) - known)
+        capacity = len(self._values[0])
+        if len(self._items) > capacity:
+            more = max(len(self._items), 2 * capacity) - capacity
+            self._set_values([np.pad(values, (0, more)) for values in self._values])
+        added, others = self.at(np.array(new)), self.at(np.array(old))
+        for kernel, values in zip(self._kernels, self._values, strict=True):
+            values[np.ix_(new, new)] = kernel.block(added)
+            if others:
+                block = kernel.block(added, others)
+                values[np.ix_(new, old)] = block
+                values[np.ix_(old, new)] = block.T
+        return rows
+
+    def _set_values(self, values: list[FloatArray]) -> None:
+        self._values = values
+        for table, matrix in zip(self._tables, values, strict=True):
+            table.set(matrix)

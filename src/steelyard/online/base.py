@@ -1,4 +1,4 @@
-"""Base class of the online learners: multiclass streams on top of binary models.
+"""Base classes of the online learners: multiclass streams on top of binary models, and kernel learners.
 
 One or two classes need one binary model, whose decision function is positive for the label that appeared
 first. When a third label appears, every class gets its own one-vs-rest model. The model of the second class
@@ -7,19 +7,24 @@ starts as a copy of the first model with flipped sign, because with two classes 
 therefore depends only on the rows and their order.
 
 A *target* is one of these binary problems. Names that contain "machine" refer to the binary models.
+
+Native models process only rows of numbers. With a sequence kernel, a row is one number: the index of the
+sequence in an :class:`~steelyard.kernels.sequences.ItemTable`, which also stores kernel values.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from steelyard import _native
 from steelyard._concurrency import lock_of, synchronized
 from steelyard._labels import restored_labels
 from steelyard._memory import check_fits_memory
@@ -27,10 +32,14 @@ from steelyard._types import FloatArray
 from steelyard._validation import validate_rows
 from steelyard.base import Batch, Label, Learner, sorted_classes
 from steelyard.exceptions import DataError
+from steelyard.kernels import Kernel, SequenceKernel
+from steelyard.kernels.kernel import check_kernel_range
+from steelyard.kernels.sequences import ItemTable, is_sequence_kernel, restored_items
+from steelyard.params import AnyOf, Constraint, Finite, Former, Instance, Integer, OneOf, Positive
 
 Signs = NDArray[np.int8]
 
-_FLIPPED_TARGET = 1  # index of the target that is created as a copy of target 0; its sign is flipped
+_SWEEP_SEQUENCES = 64  # number of sequences that are added to the table and learned together
 
 
 class OnlineLearner(Learner):
@@ -47,10 +56,6 @@ class OnlineLearner(Learner):
     _seed: int  # seed of the random numbers
 
     # -- abstract methods of subclasses ------------------------------------------------------------------
-
-    @abstractmethod
-    def _start_machines(self, X: NDArray[Any]) -> None:
-        """Create a state without targets for rows with the number of columns and the dtype of ``X``."""
 
     @abstractmethod
     def _add_target(self) -> None:
@@ -86,11 +91,10 @@ class OnlineLearner(Learner):
 
     # -- learning ---------------------------------------------------------------------------------------
 
-    def _start(self, batch: Batch) -> None:
+    def _start(self, batch: Batch) -> None:  # noqa: ARG002 - subclasses use the batch
         self._labels = []
         if "random_state" in self._constraints:
-            self._seed = draw_seed(self.random_state)
-        self._start_machines(batch.X)
+            self._seed = _draw_seed(self.random_state)
 
     def _learn(self, batch: Batch) -> None:
         X, codes = self._weighted_rows(batch)
@@ -103,7 +107,9 @@ class OnlineLearner(Learner):
                 self._add_label(new_label)
             position = {label: index for index, label in enumerate(self._labels)}
             # Labels that first occur in a later segment get the index -1. This segment has no rows of them.
-            signs = self._signs(np.array([position.get(label, -1) for label in batch.labels]))
+            targets = np.array([position.get(label, -1) for label in batch.labels])
+            is_own = targets == np.arange(self._n_targets())[:, None]
+            signs = np.where(is_own, np.int8(1), np.int8(-1)) * self._orientation()[:, None]
             self._sweep(X[begin:end], signs.take(codes[begin:end], axis=1))
 
     def _weighted_rows(self, batch: Batch) -> tuple[Any, NDArray[np.int32]]:
@@ -135,14 +141,11 @@ class OnlineLearner(Learner):
         """Split the rows before the first row of each new label. Yield (begin, end, new label or None)."""
         unknown = [code for code, label in enumerate(labels) if label not in self._labels]
         # A label is ignored while all its rows have weight 0.
-        present = np.bincount(codes, minlength=len(labels)) if unknown else codes
-        new = [code for code in unknown if present[code]]
-        starts = sorted((int(np.argmax(codes == code)), code) for code in new)
-        ends = [start for start, _ in starts[1:]] + [len(codes)]
-        known_until = starts[0][0] if starts else len(codes)
-        if known_until:
-            yield 0, known_until, None
-        for (start, code), end in zip(starts, ends, strict=False):
+        starts = sorted((int(np.argmax(codes == code)), code) for code in unknown if (codes == code).any())
+        ends = [start for start, _ in starts] + [len(codes)]
+        if ends[0]:
+            yield 0, ends[0], None
+        for (start, code), end in zip(starts, ends[1:], strict=True):
             yield start, end, labels[code]
 
     def _add_label(self, label: Label) -> None:
@@ -159,13 +162,8 @@ class OnlineLearner(Learner):
     def _orientation(self) -> NDArray[np.int8]:
         """Return the sign of each target: +1 if its positive class is its own label, -1 if it is flipped."""
         orientation = np.ones(self._n_targets(), dtype=np.int8)
-        orientation[_FLIPPED_TARGET : _FLIPPED_TARGET + 1] = -1
+        orientation[1:2] = -1  # this target is created as a copy of the first one
         return orientation
-
-    def _signs(self, targets: NDArray[np.int64]) -> Signs:
-        own = targets == np.arange(self._n_targets())[:, None]
-        signs: Signs = np.where(own, np.int8(1), np.int8(-1)) * self._orientation()[:, None]
-        return signs
 
     # -- prediction -------------------------------------------------------------------------------------
 
@@ -181,10 +179,7 @@ class OnlineLearner(Learner):
         return [self._labels.index(label) for label in sorted(self._labels)]
 
     def _by_class(self, values: FloatArray) -> FloatArray:
-        """Convert values per target (first axis) to values per class in sorted order.
-
-        For one or two classes there is one value. It is positive for the second class.
-        """
+        """Convert values per target (first axis) to values per sorted class, or one for the second of two."""
         towards_label = values * self._orientation().reshape(-1, *[1] * (values.ndim - 1))
         if len(self._labels) <= 2:
             return towards_label if self._labels[0] == max(self._labels) else -towards_label
@@ -233,10 +228,110 @@ class OnlineLearner(Learner):
         self._set_state(state["state"])
 
 
-def draw_seed(random_state: Any) -> int:
+def _draw_seed(random_state: Any) -> int:
     """Return a seed for the native counter-based random number generator."""
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63))
     if random_state is None:
         return int(np.random.default_rng().integers(2**63))
     return int(check_random_state(random_state).randint(2**63, dtype=np.int64))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelParameters:
+    """Parameters of the learners with one kernel."""
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "kernel": AnyOf(
+            OneOf("rbf", "linear", "polynomial", "poly", "laplacian", "sigmoid"),
+            Instance(SequenceKernel, description="a sequence kernel"),
+        ),
+        "gamma": Former(
+            AnyOf(Positive(), OneOf("scale", "median")),
+            auto="gamma='auto' meant the median distance in this learner and 1 / n_features in others; "
+            "write gamma='median' to keep the former behaviour",
+        ),
+        "degree": Integer(0),
+        "coef0": Finite(),
+    }
+
+    kernel: str | SequenceKernel = "rbf"
+    gamma: float | str = 1.0
+    degree: int = 3
+    coef0: float = 0.0
+
+    def _make_kernels(self, X: Any) -> list[Kernel]:
+        """Return the kernel. A value such as gamma="median" is computed from the rows of ``X``."""
+        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
+        return [kernel.resolve(X)]
+
+
+class KernelLearner(OnlineLearner):
+    """Base class of kernel learners. Native models process the rows of ``X``, or indices of sequences."""
+
+    _items: ItemTable | None  # table of sequences, or None if rows are numbers
+    _kernels: list[Kernel]  # kernels in use, with numeric gamma
+
+    @abstractmethod
+    def _make_kernels(self, X: Any) -> list[Kernel]:
+        """Return the kernels. If their gamma is not a number, it is computed from ``X``, the first rows."""
+
+    @abstractmethod
+    def _convert_rows(self, X: NDArray[Any]) -> Any:
+        """Return ``X`` in the dtype of the models. Float32 models become float64 if ``X`` is float64."""
+
+    @abstractmethod
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        """Learn rows with the models of all targets, by one native call."""
+
+    @abstractmethod
+    def _stored_rows(self) -> NDArray[Any]:
+        """Return the support vectors as rows, in the format that the native learners store."""
+
+    def _start(self, batch: Batch) -> None:
+        super()._start(batch)
+        self._set_kernels(self._make_kernels(batch.X))
+
+    def _set_kernels(self, kernels: list[Kernel]) -> None:
+        self._kernels = kernels
+        self._items = ItemTable(kernels) if any(map(is_sequence_kernel, kernels)) else None
+
+    def _restore_kernels(self, trees: list[Any], dtype: str) -> None:
+        """Restore the kernels of a file, and check the dtype of its support vectors."""
+        if dtype not in {"float32", "float64"}:
+            raise ValueError("support vectors must be float32 or float64")
+        if self.__dict__.get("gamma") == "auto":
+            self.__dict__["gamma"] = "median"  # earlier versions saved gamma="median" as "auto"
+        self._set_kernels([Kernel.from_tree(tree) for tree in trees])
+
+    def _specs(self) -> list[_native.KernelSpec]:
+        return [kernel.spec() for kernel in self._kernels] if self._items is None else self._items.specs()
+
+    def _width(self) -> int:
+        """Return the number of columns of the rows that the native models process."""
+        return self.n_features_in_ if self._items is None else 1
+
+    def _to_samples(self, rows: NDArray[Any]) -> Any:
+        """Convert rows in the format of the native models to samples in the format of the caller."""
+        return rows if self._items is None else self._items.at(rows)
+
+    def _to_rows(self, samples: Any) -> Any:
+        """Convert samples from a file to rows in the format of the native models."""
+        if self._items is None:
+            return samples
+        return self._items.add(restored_items(self._kernels[0].kernel, samples))
+
+    def _learn(self, batch: Batch) -> None:
+        check_kernel_range(self._kernels, batch.X, type(self).__name__)
+        super()._learn(batch)
+
+    def _sweep(self, X: Any, signs: Signs) -> None:
+        if self._items is None:
+            self._learn_rows(self._convert_rows(X), signs)
+            return
+        self._copy_machines()
+        # The item table computes the kernel values of new sequences in blocks, by one native call per block.
+        for begin in range(0, len(X), _SWEEP_SEQUENCES):
+            block = slice(begin, begin + _SWEEP_SEQUENCES)
+            self._learn_rows(self._items.add(X[block]), np.ascontiguousarray(signs[:, block]))
+            self._items.retain(self._stored_rows())

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from steelyard import _native
+from steelyard._concurrency import synchronized
 from steelyard._shared_text import expand_shared_text
-from steelyard.base import Traits
+from steelyard._threads import num_threads
+from steelyard._types import FloatArray
+from steelyard.base import Batch, Traits
 from steelyard.exceptions import ParameterError
-from steelyard.online.base import Signs
-from steelyard.online.kernel_base import KernelExpansionLearner
+from steelyard.explanation.attribution import Attribution, explain_kernel_sum
+from steelyard.explanation.neighbors import RememberedRows
+from steelyard.online.base import KernelLearner, KernelParameters, Signs
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
@@ -24,6 +31,139 @@ from steelyard.params import (
     Switch,
 )
 from steelyard.persistence import storable
+
+_NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
+
+
+class KernelExpansionLearner(KernelParameters, KernelLearner):
+    """Base class of NORMA, RBP, Forgetron and Projectron, whose update rule is ``_learn_rows``."""
+
+    _constraints: ClassVar[dict[str, Constraint]] = KernelParameters._constraints
+    _expansions: list[Any]  # native KernelExpansion64 or KernelExpansion32 objects, one for each target
+    _dtype: np.dtype[Any]
+
+    def _stored_rows(self) -> NDArray[Any]:
+        return np.concatenate([expansion.vectors for expansion in self._expansions])
+
+    def _start(self, batch: Batch) -> None:
+        super()._start(batch)
+        self._expansions = []
+        self._dtype = np.dtype(np.float64) if self._items is not None else batch.X.dtype
+
+    def _add_target(self) -> None:
+        self._expansions.append(_expansion_type(self._dtype)(self._specs()[0], self._width()))
+
+    def _copy_target(self) -> None:
+        self._expansions += self._copied()[:1]
+
+    def _copy_machines(self) -> None:
+        if self._items is not None:
+            self._items = self._items.copy()
+        self._expansions = self._copied()
+
+    def _copied(self, dtype: np.dtype[Any] | None = None) -> list[Any]:
+        return [self._build(_describe(expansion), dtype) for expansion in self._expansions]
+
+    def _convert_rows(self, X: NDArray[Any]) -> NDArray[Any]:
+        if self._dtype == np.float32 and X.dtype == np.float64:
+            self._dtype = X.dtype
+            self._expansions = self._copied()
+        return X.astype(self._dtype, copy=False)
+
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        if self._items is not None:
+            return np.array([self._sequence_scores(expansion, X) for expansion in self._expansions])
+        expansions: list[Any] = list(self._expansions)
+        if self._dtype == np.float32 and X.dtype == np.float64:
+            expansions = self._copied(X.dtype)
+        rows = X if self._dtype == np.float32 else X.astype(self._dtype, copy=False)
+        return np.array([expansion.scores(rows, num_threads()) for expansion in expansions])
+
+    def _sequence_scores(self, expansion: Any, items: Any) -> FloatArray:
+        stored = self._vectors(expansion)
+        if not stored:
+            return np.full(len(items), expansion.bias)
+        return self._kernels[0].block(items, stored) @ np.asarray(expansion.coef) + expansion.bias
+
+    def _vectors(self, expansion: Any) -> Any:
+        """Return the support vectors of an expansion in the format of the caller."""
+        return self._to_samples(np.asarray(expansion.vectors))
+
+    @property
+    @synchronized
+    def support_vectors_(self) -> Any:
+        """Support vectors: an array for two classes, a list with one array per class for more classes.
+
+        With a sequence kernel, each array is a list of sequences instead.
+        """
+        self._need("support_vectors_")
+        vectors = [self._vectors(expansion) for expansion in self._expansions]
+        return vectors[0] if len(vectors) == 1 else [vectors[i] for i in self._class_order()]
+
+    @property
+    @synchronized
+    def dual_coef_(self) -> list[FloatArray] | FloatArray:
+        """Weights of the support vectors, in the same form as ``support_vectors_``."""
+        self._need("dual_coef_")
+        if len(self._expansions) == 1:
+            return self._by_class(np.asarray(self._expansions[0].coef)[None])[0]
+        oriented = zip(self._expansions, self._orientation(), strict=True)
+        weights = [np.asarray(expansion.coef) * sign for expansion, sign in oriented]
+        return [weights[i] for i in self._class_order()]
+
+    def _remembered_rows(self) -> RememberedRows:
+        rows = np.asarray(self._stored_rows(), dtype=np.float64)
+        if len(self._expansions) > 1 or len(self._labels) < 2:
+            return RememberedRows(rows)
+        # The sign of the weight of a support vector is its class.
+        labels = [self._labels[int(weight <= 0.0)] for weight in self._expansions[0].coef]
+        return RememberedRows(rows, np.array([*labels, None], dtype=object)[:-1])
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        parts = [
+            explain_kernel_sum(
+                X,
+                self._kernels[0],
+                np.asarray(e.vectors),
+                np.asarray(e.coef)[None],
+                np.array([e.bias]),
+                background=background,
+            )
+            for e in self._expansions
+        ]
+        contributions = self._by_class(np.stack([part.contributions[:, :, 0] for part in parts]))
+        base = self._by_class(np.concatenate([part.base for part in parts]) - self._target_thresholds())
+        return Attribution(np.ascontiguousarray(contributions.transpose(1, 2, 0)), base)
+
+    def _machines_state(self) -> dict[str, Any]:
+        return {
+            "kernel": self._kernels[0].to_tree(),
+            "dtype": self._dtype.name,
+            "lists": [_describe(e) | {"vectors": self._vectors(e)} for e in self._expansions],
+        }
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        self._restore_kernels([state["kernel"]], state["dtype"])
+        self._dtype = np.dtype(state["dtype"])
+        self._expansions = [
+            self._build(description | {"vectors": self._to_rows(description["vectors"])})
+            for description in state["lists"]
+        ]
+        widths = {expansion.n_features for expansion in self._expansions}
+        if len(self._expansions) != self._n_targets() or widths != {self._width()}:
+            raise ValueError("the kernel expansions do not match the labels or the features")
+
+    def _build(self, description: dict[str, Any], dtype: np.dtype[Any] | None = None) -> Any:
+        dtype = self._dtype if dtype is None else dtype
+        arrays = {
+            "vectors": np.ascontiguousarray(description["vectors"], dtype=dtype),
+            "coef": np.ascontiguousarray(description["coef"], dtype=np.float64),
+            "times": np.ascontiguousarray(description["times"], dtype=np.uint64),
+        }
+        numbers = {name: description[name] for name in _NUMBERS}
+        if not all(np.isfinite(values).all() for values in (*arrays.values(), *numbers.values())):
+            raise ValueError("a kernel expansion contains values that are not finite")
+        return _expansion_type(dtype).from_state(self._specs()[0], **arrays, **numbers)
 
 
 @expand_shared_text
@@ -282,3 +422,12 @@ class Projectron(KernelExpansionLearner):
         _native.projectron_sweep(
             self._expansions, rows, signs, threshold=float(self.threshold), margin=bool(self.margin)
         )
+
+
+def _expansion_type(dtype: np.dtype[Any]) -> Any:
+    return _native.KernelExpansion32 if dtype == np.float32 else _native.KernelExpansion64
+
+
+def _describe(expansion: Any) -> dict[str, Any]:
+    arrays = {"vectors": expansion.vectors, "coef": expansion.coef, "times": expansion.times}
+    return arrays | {name: getattr(expansion, name) for name in _NUMBERS}

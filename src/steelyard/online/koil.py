@@ -1,9 +1,9 @@
-"""KOIL: kernelized online imbalanced learning with two budgets of support vectors."""
+"""KOIL and MultiKernelKOIL: kernelized online imbalanced learning with two budgets of support vectors."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,15 +18,18 @@ from steelyard.base import Batch
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels import Kernel
-from steelyard.online.base import Signs
-from steelyard.online.kernel_base import KernelLearner, KernelParameters
+from steelyard.kernels import Kernel, SequenceKernel
+from steelyard.kernels.sequences import is_sequence_kernel
+from steelyard.online.base import KernelLearner, KernelParameters, Signs
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
     Constraint,
     Fraction,
+    Instance,
     Integer,
+    ListOf,
+    NonNegative,
     OneOf,
     PairOf,
     Positive,
@@ -37,7 +40,6 @@ from steelyard.persistence import storable
 from steelyard.thresholds import gmean_threshold
 
 _POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
-Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 
 # Largest C for float32. Stored weights far exceed C, because they are divided by the accumulated decay.
 _MAX_FLOAT32_C = 1e3
@@ -45,10 +47,7 @@ _MAX_FLOAT32_C = 1e3
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KoilLearner(KernelLearner):
-    """Base class of KOIL and MultiKernelKOIL.
-
-    The first rows fix kernels, budget and policy. The other parameters may change at any time.
-    """
+    """Base class of KOIL and MultiKernelKOIL. The first rows fix kernels, budget and policy."""
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
@@ -88,13 +87,12 @@ class KoilLearner(KernelLearner):
     def _start(self, batch: Batch) -> None:
         self._budgets = self._resolve_budgets(batch)
         super()._start(batch)
+        self._policy = self.policy
+        kind = self._ensemble_type(batch.X)
+        self._set_ensemble(kind(self._width(), self._specs(), self._budgets, self._seed))
 
     def _resolve_budgets(self, batch: Batch) -> tuple[int, int]:
-        """Return the capacity of the negative and of the positive buffer. 0 means unbounded.
-
-        The positive class of the first binary model is the first label of the stream. The positive class of
-        the learner is the second label in sorted order, so the two budgets may have to be exchanged.
-        """
+        """Return the capacity of the negative and of the positive buffer. 0 means unbounded."""
         if self.policy == "unbounded":
             return 0, 0
         if not isinstance(self.budget, list | tuple):
@@ -108,6 +106,8 @@ class KoilLearner(KernelLearner):
                 source=type(self).__name__,
                 hint="start with more rows, or pass one number for all classes",
             )
+        # The positive class of the first binary model is the first label of the stream. The positive class of
+        # the learner is the second label in sorted order.
         counted = batch.codes if batch.weights is None else batch.codes[batch.weights > 0]
         first_is_positive = len(counted) and batch.labels[counted[0]] == sorted(batch.labels)[1]
         return (negative, positive) if first_is_positive else (positive, negative)
@@ -123,15 +123,9 @@ class KoilLearner(KernelLearner):
                 hint="pass one number as the budget of all classes",
             )
 
-    def _start_machines(self, X: NDArray[Any]) -> None:
-        super()._start_machines(X)
-        self._policy = self.policy
-        self._set_ensemble(self._ensemble_type(X)(self._width(), self._specs(), self._budgets, self._seed))
-
-    def _set_ensemble(self, ensemble: Ensemble) -> None:
-        self._ensemble = ensemble
-        # Cached thresholds by _scoring_rule(), with the number of rows seen when they were computed.
-        self._thresholds: dict[str, tuple[int, FloatArray]] = {}
+    def _set_ensemble(self, ensemble: Any) -> None:
+        self._ensemble = ensemble  # a native KoilEnsemble64 or KoilEnsemble32
+        self._thresholds: tuple[Any, FloatArray] = None, np.empty(0)  # cached thresholds with their key
 
     def _ensemble_type(self, rows: Any) -> Any:
         """Return the native ensemble type: float32 if weights and scores stay in the range of float32."""
@@ -189,15 +183,11 @@ class KoilLearner(KernelLearner):
 
     # -- prediction -------------------------------------------------------------------------------------
 
-    def _machines(self) -> list[Any]:
-        """Return the support vector buffers of all binary models, grouped by target."""
-        return self._ensemble.machines()
-
     def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
         """Return decision values of shape (n_targets, n_kernels, n_rows)."""
         if isinstance(X, list):
             return self._sequence_scores(X)
-        ensemble: Any = self._ensemble
+        ensemble = self._ensemble
         if isinstance(ensemble, _native.KoilEnsemble64):
             X = X.astype(np.float64, copy=False)
         elif X.dtype == np.float64:
@@ -222,27 +212,20 @@ class KoilLearner(KernelLearner):
     def _target_thresholds(self) -> FloatArray:
         if self.threshold == "zero":
             return np.zeros(self._n_targets())
-        rule, n_seen = self._scoring_rule(), self._ensemble.n_seen
-        cached = self._thresholds.get(rule)
-        if cached is None or cached[0] != n_seen:
-            thresholds = [self._gmean_threshold(target) for target in range(self._n_targets())]
-            cached = self._thresholds[rule] = n_seen, np.array(thresholds)
-        return cached[1]
-
-    def _scoring_rule(self) -> str:
-        """Return the value of the parameter that changes scores even if the buffers stay the same."""
-        return ""
-
-    def _gmean_threshold(self, target: int) -> float:
-        """Return the threshold with the largest G-mean on the support vectors. Each vector counts once."""
-        vectors, sides = self._buffered(target)
-        scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
-        return gmean_threshold(scores[sides == 0], scores[sides == 1])
+        key = self._ensemble.n_seen, self.__dict__.get("combine")  # everything that changes the scores
+        if self._thresholds[0] != key:
+            thresholds = []
+            for target in range(self._n_targets()):
+                vectors, sides = self._buffered(target)  # each support vector counts once
+                scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
+                thresholds.append(gmean_threshold(scores[sides == 0], scores[sides == 1]))
+            self._thresholds = key, np.array(thresholds)
+        return self._thresholds[1]
 
     def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
         """Return the support vectors of a target, and 0 (negative) or 1 (positive) for each of them."""
         first = target * len(self._kernels)
-        machines = self._machines()[first : first + len(self._kernels)]
+        machines = self._ensemble.machines()[first : first + len(self._kernels)]
         ids = [np.unique(np.concatenate([m["sides"][side]["ids"] for m in machines])) for side in (0, 1)]
         rows = np.asarray(self._ensemble.vectors)[np.concatenate(ids)]
         return self._to_samples(rows), np.repeat([0, 1], [len(ids[0]), len(ids[1])])
@@ -256,7 +239,7 @@ class KoilLearner(KernelLearner):
 
     def _coefficients(self) -> FloatArray:
         """Return weights of shape (n_targets, n_kernels, n_vectors); the sign of a target may be flipped."""
-        vectors, machines = self._ensemble.vectors, self._machines()
+        vectors, machines = self._ensemble.vectors, self._ensemble.machines()
         weights = np.zeros((len(machines), len(vectors)))
         for row, machine in zip(weights, machines, strict=True):
             for side in machine["sides"]:
@@ -267,19 +250,16 @@ class KoilLearner(KernelLearner):
 
     def _remembered_rows(self) -> RememberedRows:
         parts = [self._buffered(target) for target in range(self._n_targets())]
-        positive, other = self._labels[0], self._labels[-1]
         if len(parts) == 1:
-            (rows, sides), n_rows = parts[0], len(parts[0][1])
-            labels = [positive if side else other for side in sides.tolist()]
+            rows, sides = parts[0]
+            chosen = [(rows[sides == 0], self._labels[-1]), (rows[sides == 1], self._labels[0])]
         # Each class is the positive class of its own target, or the negative class if the sign is flipped.
         else:
-            own = self._orientation() > 0
-            chosen = [rows[sides == own[target]] for target, (rows, sides) in enumerate(parts)]
-            rows, n_rows = np.concatenate(chosen), sum(map(len, chosen))
-            labels = [label for label, part in zip(self._labels, chosen, strict=True) for _ in part]
-        found = np.empty(n_rows, dtype=object)
-        found[:] = labels
-        return RememberedRows(np.asarray(rows, dtype=np.float64), found)
+            own = zip(parts, self._orientation() > 0, self._labels, strict=True)
+            chosen = [(rows[sides == side], label) for (rows, sides), side, label in own]
+        labels = np.array([*(label for rows, label in chosen for _ in rows), None], dtype=object)[:-1]
+        rows = np.concatenate([rows for rows, _ in chosen])
+        return RememberedRows(np.asarray(rows, dtype=np.float64), labels)
 
     # -- persistence ------------------------------------------------------------------------------------
 
@@ -292,15 +272,13 @@ class KoilLearner(KernelLearner):
             "n_seen": self._ensemble.n_seen,
             "dtype": vectors.dtype.name,
             "vectors": self._to_samples(vectors),
-            "machines": self._machines(),
+            "machines": self._ensemble.machines(),
         }
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         if state["policy"] not in _POLICIES:
             raise ValueError(f"unknown policy {state['policy']!r}")
-        if state["dtype"] not in {"float32", "float64"}:
-            raise ValueError("support vectors must be float32 or float64")
-        self._set_kernels([Kernel.from_tree(kernel) for kernel in state["kernels"]])
+        self._restore_kernels(state["kernels"], state["dtype"])
         # Files of version 0.1 store one budget for both classes.
         first, second = state["budgets"] if "budgets" in state else (state["budget"], state["budget"])
         self._policy, self._budgets = state["policy"], (int(first), int(second))
@@ -312,13 +290,12 @@ class KoilLearner(KernelLearner):
             raise ValueError("the binary models do not match the features or the labels")
         self._set_ensemble(ensemble)
 
-    def _build(self, state: dict[str, Any], vectors: NDArray[Any]) -> Ensemble:
+    def _build(self, state: dict[str, Any], vectors: NDArray[Any]) -> Any:
         kind = self._ensemble_type(vectors)
         rows = vectors if kind is _native.KoilEnsemble32 else vectors.astype(np.float64, copy=False)
-        ensemble: Ensemble = kind.from_state(
+        return kind.from_state(
             self._specs(), self._budgets, self._seed, int(state["n_seen"]), rows, state["machines"]
         )
-        return ensemble
 
 
 @expand_shared_text
@@ -434,10 +411,6 @@ class KOIL(KernelParameters, KoilLearner):
 
     C: float = 1.0
 
-    def _set_machines_state(self, state: dict[str, Any]) -> None:
-        self._convert_former_gamma()
-        super()._set_machines_state(state)
-
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         vectors = np.asarray(self._ensemble.vectors, dtype=np.float64)
         coef = self._by_class(self._coefficients()[:, 0])
@@ -460,6 +433,176 @@ class KOIL(KernelParameters, KoilLearner):
         """Negative decision thresholds."""
         self._need("intercept_")
         return self._by_class(-self._target_thresholds())
+
+
+@expand_shared_text
+@storable("MultiKernelKOIL")
+@dataclass(eq=False, repr=False)
+class MultiKernelKOIL(KoilLearner):
+    r"""KOIL with multiple kernels (KOIL-MKL): kernels with small losses get large weights and more samples.
+
+    Each kernel has its own buffers of support vectors.
+
+    Parameters
+    ----------
+    kernels : list of dict, Kernel or sequence kernel, optional
+        Kernels, each a :class:`steelyard.kernels.Kernel` or a dictionary of its parameters, for example
+        ``[{"kernel": "rbf", "gamma": 0.5}, {"kernel": "linear"}]``. With sequence kernels, which must be of
+        one type, ``X`` is a list of sequences. None selects the sixteen kernels of the paper:
+        :math:`(x^\top z)^p` for p = 1, 2, 3 and :math:`\exp(-|x - z|^2 / 2 s^2)` for s = 2**-6 ... 2**6.
+    combine : {"sign", "score"}, default="sign"
+        Combination of the kernels: weighted vote of the signs of the scores, or weighted sum of the scores.
+    decay : bool, default=False
+        Whether the weights of support vectors decay by `learning_rate` at every sample, as in :class:`KOIL`.
+    weight_rate : float, optional
+        Rate at which the losses of a kernel reduce its weight. None means ``learning_rate * C``. With a large
+        rate, a single kernel soon has all the weight.
+    C, budget, n_neighbors, learning_rate, rate_decay, loss, policy, threshold, random_state
+        As in :class:`KOIL`, for every kernel.
+    select_first, store_all
+        As in :class:`KOIL`.
+    n_threads : int or None, default=1
+        Number of threads for learning; each thread updates some of the kernels. None means all cores. The
+        model does not depend on the number of threads. More than one thread pays off with calls of a few
+        hundred rows or more.
+
+    Attributes
+    ----------
+    kernel_weights_ : ndarray of shape (n_kernels,) or (n_classes, n_kernels)
+        Normalized kernel weights; they sum to 1. One row per class for more than two classes.
+    kernels_ : list of Kernel
+        The kernels in use.
+    classes_ : ndarray of shape (n_classes,)
+        Labels seen, sorted.
+    support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
+        Support vectors of all kernels without duplicates.
+    dual_coef_ : ndarray of shape (n_kernels, n_vectors) or (n_classes, n_kernels, n_vectors)
+        Weights of the support vectors for each kernel.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    See Also
+    --------
+    KOIL : Uses one kernel and is faster.
+
+    Notes
+    -----
+    Kernel :math:`l` learns a sample with probability :math:`w_l / \max_j w_j`. It then makes the step of
+    KOIL, with decay only if `decay` is true, and
+
+    .. math::
+
+        w_l \leftarrow w_l \exp\Bigl(-\rho \sum_{i \in V_l} \ell_i\Bigr)
+
+    (:math:`\ell_i^2` for the smooth loss), with `weight_rate` as :math:`\rho`, in the paper :math:`\eta C`.
+    With :math:`q = w / \sum_l w_l` the decision function is :math:`F(x) = \sum_l q_l \,\mathrm{sign} f_l(x)`,
+    or :math:`\sum_l q_l f_l(x)`. With one kernel and ``decay=True`` the learner is KOIL. Distances and inner
+    products are computed once for all kernels that use them if this is faster. The result is bit-identical.
+
+    The authors' program differs from the formulas of the paper, and the printed results come from the
+    program: ``combine="score"``, ``decay=True``, ``weight_rate=learning_rate``, five neighbors, and Gaussians
+    :math:`\exp(-\gamma |x - z|^2)` with :math:`\gamma` (not s) from 2**-6 to 2**6.
+
+    References
+    ----------
+    J. Hu, H. Yang, M. R. Lyu, I. King, A. M.-C. So: Online nonlinear AUC maximization for imbalanced data
+    sets. IEEE Transactions on Neural Networks and Learning Systems 29, 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import MultiKernelKOIL
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(2000) < 0.1).astype(int)
+    >>> X = rng.normal(size=(2000, 2)) * np.where(y, 0.4, 1.5)[:, None]
+    >>> model = MultiKernelKOIL(random_state=0).partial_fit(X, y)
+    >>> model.kernels_[int(np.argmax(model.kernel_weights_))].kernel
+    'rbf'
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | {
+        "kernels": AnyOf(OneOf(None), ListOf(Instance(Kernel, dict, SequenceKernel))),
+        "combine": OneOf("sign", "score"),
+        "decay": Switch(),
+        "weight_rate": AnyOf(OneOf(None), NonNegative()),
+        "n_threads": AnyOf(OneOf(None), Integer(1)),
+    }
+
+    kernels: list[Kernel | dict[str, Any] | SequenceKernel] | None = None
+    _: KW_ONLY
+    combine: str = "sign"
+    decay: bool = False
+    weight_rate: float | None = None
+    n_threads: int | None = 1
+
+    def _kernel_options(self) -> tuple[bool, float, int]:
+        n_threads = num_threads() if self.n_threads is None else min(self.n_threads, num_threads())
+        weight_rate = self.learning_rate * self.C if self.weight_rate is None else float(self.weight_rate)
+        return self.decay, weight_rate, n_threads
+
+    def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
+        if self.kernels is None:
+            return default_kernels()
+        kernels = [k if isinstance(k, Kernel) else Kernel.from_tree(k) for k in self.kernels]
+        for kernel in kernels:
+            if not kernel.is_native and not isinstance(X, list):
+                raise ParameterError(
+                    f"kernels must be given by name, or all be sequence kernels of one type; got {kernel!r}.",
+                    source="MultiKernelKOIL",
+                )
+        return [kernel.resolve(X) for kernel in kernels]
+
+    def _sequence_kernel(self) -> Any:
+        kernels = [k.kernel if isinstance(k, Kernel) else k for k in self.kernels or ()]
+        alike = len({type(kernel) for kernel in kernels}) == 1
+        return kernels[0] if alike and is_sequence_kernel(kernels[0]) else None
+
+    def _shares(self) -> FloatArray:
+        """Return normalized kernel weights of shape (n_targets, n_kernels)."""
+        logs = np.array([machine["log_weight"] for machine in self._ensemble.machines()]).reshape(
+            -1, len(self._kernels)
+        )
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        shares: FloatArray = weights / weights.sum(axis=1, keepdims=True)
+        return shares
+
+    def _combine(self, scores: FloatArray) -> FloatArray:
+        votes = np.sign(scores) if self.combine == "sign" else scores
+        combined: FloatArray = np.einsum("tk,tkn->tn", self._shares(), votes)
+        return combined
+
+    @property
+    @synchronized
+    def kernels_(self) -> list[Kernel]:
+        """Kernels in use."""
+        self._need("kernels_")
+        return list(self._kernels)
+
+    @property
+    @synchronized
+    def kernel_weights_(self) -> FloatArray:
+        """Normalized kernel weights."""
+        self._need("kernel_weights_")
+        shares = self._shares()
+        return shares[0] if len(shares) == 1 else shares[self._class_order()]
+
+    @property
+    @synchronized
+    def dual_coef_(self) -> FloatArray:
+        """Weights of the support vectors for each kernel."""
+        self._need("dual_coef_")
+        weights = self._by_class(self._coefficients())
+        return weights[0] if len(weights) == 1 else weights
+
+
+def default_kernels() -> list[Kernel]:
+    """Return the sixteen kernels of the paper: polynomials of degree 1 to 3 and thirteen Gaussian widths.
+
+    >>> len(default_kernels())
+    16
+    """
+    powers = [Kernel("polynomial", gamma=1.0, degree=degree) for degree in (1, 2, 3)]
+    return powers + [Kernel("rbf", gamma=0.5 / 4.0**width) for width in range(-6, 7)]
 
 
 def _has_float32_values(kernel: Kernel) -> bool:

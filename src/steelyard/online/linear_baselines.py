@@ -45,7 +45,8 @@ class LinearLearner(OnlineLearner):
     def _learn_arrays(self, arrays: dict[str, list[NDArray[Any]]], X: Any, signs: Signs) -> None:
         """Learn rows and change ``arrays`` in place. Each name has a list with one array per target."""
 
-    def _start_machines(self, X: NDArray[Any]) -> None:  # noqa: ARG002 - arrays need only the number of features
+    def _start(self, batch: Batch) -> None:
+        super()._start(batch)
         self._targets = []
 
     def _add_target(self) -> None:
@@ -215,8 +216,8 @@ class OAM(LinearLearner):
     budget: int = 100
     random_state: Any = None
 
-    def _start_machines(self, X: NDArray[Any]) -> None:
-        super()._start_machines(X)
+    def _start(self, batch: Batch) -> None:
+        super()._start(batch)
         self._budget = int(self.budget)
 
     def _shapes(self, n_features: int) -> Shapes:

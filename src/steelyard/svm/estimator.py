@@ -110,17 +110,10 @@ class IncrementalSVC(ForgettingMixin):
         \min_z \tfrac12 z^\top K z - y^\top z \quad\text{subject to}\quad \sum_i z_i = 0,
         \quad 0 \le y_i z_i \le C_i .
 
-    The coefficients of forgotten samples, and of samples whose bound changes, move to their new values while
-    the margin set adapts so that :math:`y_i f(x_i) = 1` holds for its samples. These are the adiabatic
-    increments of [1]_, for any number of samples at once. Then each sample that violates its condition is
-    moved in the same way until the condition holds, the largest violation first. Every move lowers the
-    objective, so no margin set occurs twice. A large change, such as the first fit, starts with sequential
-    minimal optimization (SMO), which also takes over if the number of steps reaches its limit. If SMO does
-    not reach `tol` either, the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
-
-    Cached kernel rows are 16-bit numbers for the rbf and laplacian kernels and 32-bit numbers for the others.
-    Sums over these rows have an error bound. If the error could hide a violated condition of a row, its sum
-    is computed again in 64 bits.
+    Changes are the adiabatic increments of [1]_, for any number of samples at once; the documentation page
+    describes the steps. A large change, such as the first fit, starts with sequential minimal optimization
+    (SMO), which also takes over if the number of steps reaches its limit. If SMO does not reach `tol` either,
+    the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
 
     There is no ``predict_proba``, because the scores are not calibrated; use
     ``sklearn.calibration.CalibratedClassifierCV``. There is no ``decision_function_shape``, because planes
@@ -129,8 +122,7 @@ class IncrementalSVC(ForgettingMixin):
     added and forgotten.
 
     If no coefficient is strictly between its bounds, the intercept is not unique, and the middle of its
-    interval is used. More than two classes are learned one against the rest, with shared kernel rows. Rows
-    are stored dense. Rows to forget are found by their values in constant time.
+    interval is used. Rows are stored dense.
 
     References
     ----------
@@ -182,10 +174,8 @@ class IncrementalSVC(ForgettingMixin):
 
     @property
     def _traits(self) -> Traits:  # type: ignore[override]
-        exempt = {}
-        if isinstance(self.gamma, str):
-            reason = f"gamma={self.gamma!r} is computed from the rows of the first call"
-            exempt = {"chunk_borders_do_not_matter": reason}
+        reason = f"gamma={self.gamma!r} is computed from the rows of the first call"
+        exempt = {"chunk_borders_do_not_matter": reason} if isinstance(self.gamma, str) else {}
         return Traits(exact=True, bounded_memory=False, exempt=exempt)
 
     # -- learning and forgetting --------------------------------------------------------------------
@@ -217,19 +207,19 @@ class IncrementalSVC(ForgettingMixin):
         )
 
     def _change(self, add: Any, forget: Any, method: str) -> Self:
-        with lock_of(self):
-            return self if self._slide(add, forget) else super()._change(add, forget, method)
-
-    def _slide(self, add: object, forget: object) -> bool:
-        """Learn one row and forget another in one native call. Return False if this is not possible.
-
-        A sliding window that moves row by row calls this method for every row.
-        """
         attributes = self.__dict__
-        state: SupportState | None = attributes.get("_state")
-        if state is None or attributes["class_weight"] is not None or "feature_names_in_" in attributes:
-            return False
-        return state.labels.slide_key == (attributes["C"], attributes["tol"]) and state.slide(add, forget)
+        with lock_of(self):
+            state: SupportState | None = attributes.get("_state")
+            # A sliding window learns one row and forgets another by one native call, if this is possible.
+            if (
+                state is not None
+                and attributes["class_weight"] is None
+                and "feature_names_in_" not in attributes
+                and state.labels.slide_key == (attributes["C"], attributes["tol"])
+                and state.slide(add, forget)
+            ):
+                return self
+            return super()._change(add, forget, method)
 
     # -- fitted attributes --------------------------------------------------------------------------
 
@@ -359,11 +349,8 @@ class IncrementalSVC(ForgettingMixin):
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        return {
-            **self._features(),
-            "kernel": self._state.kernel.to_tree(),
-            "solution": self._state.to_tree(),
-        }
+        kernel, solution = self._state.kernel.to_tree(), self._state.to_tree()
+        return {**self._features(), "kernel": kernel, "solution": solution}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         self._state = SupportState.from_tree(Kernel.from_tree(state["kernel"]), state["solution"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,21 +25,27 @@ class KernelExpansion:
     vectors: Any  # support vectors of all planes: an array, or a list of sequences
     coef: FloatArray  # coefficients, shape (n_planes, n_vectors)
     intercept: FloatArray
-    # At most one entry: the packed vectors, which are created at the first use.
-    _packed: list[_native.PackedRows64] = field(default_factory=list)
 
     def scores(self, X: Any) -> FloatArray:
         """Return the scores of rows, one column per plane."""
+        n_vectors, is_native = len(self.vectors), self.kernel.is_native
         out = np.zeros((len(X), len(self.coef)))
-        if len(self.vectors) and len(X):
+        if n_vectors and len(X):
             if not isinstance(X, list):
                 X = np.ascontiguousarray(X, dtype=np.float64)
-            if not self.kernel.is_native:
-                self._write_blocks(X, out, self.kernel.block)
-            elif len(self.coef) == 1:
-                self._pack().kernel_sums(self.kernel.spec(), X, self.coef[0], out[:, 0], self._threads(X))
+            n_threads = num_threads() if len(X) * n_vectors > _MAX_VALUES_FOR_ONE_THREAD else 1
+            if is_native and len(self.coef) == 1:
+                self._packed.kernel_sums(self.kernel.spec(), X, self.coef[0], out[:, 0], n_threads)
             else:
-                self._write_blocks(X, out, self._native_block)
+                step = max(1, _MAX_BLOCK_VALUES // n_vectors)
+                for begin in range(0, len(X), step):
+                    rows = X[begin : begin + step]
+                    values = np.empty((len(rows), n_vectors))
+                    if is_native:
+                        self._packed.kernel_rows(self.kernel.spec(), rows, values, n_threads)
+                    else:
+                        values = self.kernel.block(rows, self.vectors)
+                    out[begin : begin + step] = values @ self.coef.T
         out += self.intercept
         return out
 
@@ -46,25 +53,10 @@ class KernelExpansion:
         """Return kernel, vectors, coefficients and intercept for native code, or None if it cannot score."""
         if not self.kernel.is_native or len(self.coef) != 1 or not len(self.vectors):
             return None
-        return self.kernel.spec(), self._pack(), self.coef[0], float(self.intercept[0])
+        return self.kernel.spec(), self._packed, self.coef[0], float(self.intercept[0])
 
-    def _threads(self, X: FloatArray) -> int:
-        """Return the number of threads, which is 1 if there are few kernel values."""
-        return num_threads() if len(X) * len(self.vectors) > _MAX_VALUES_FOR_ONE_THREAD else 1
-
-    def _pack(self) -> _native.PackedRows64:
-        if not self._packed:
-            packed = _native.PackedRows64(self.vectors.shape[1], len(self.vectors))
-            packed.append(self.vectors)
-            self._packed.append(packed)
-        return self._packed[0]
-
-    def _native_block(self, X: FloatArray, Z: FloatArray) -> FloatArray:
-        values = np.empty((len(X), len(Z)))
-        self._pack().kernel_rows(self.kernel.spec(), X, values, self._threads(X))
-        return values
-
-    def _write_blocks(self, X: Any, out: FloatArray, block: Any) -> None:
-        step = max(1, _MAX_BLOCK_VALUES // len(self.vectors))
-        for begin in range(0, len(X), step):
-            out[begin : begin + step] = block(X[begin : begin + step], self.vectors) @ self.coef.T
+    @cached_property
+    def _packed(self) -> _native.PackedRows64:
+        packed = _native.PackedRows64(self.vectors.shape[1], len(self.vectors))
+        packed.append(self.vectors)
+        return packed

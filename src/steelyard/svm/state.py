@@ -20,7 +20,7 @@ from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exceptions import DataError, SolverError
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel
-from steelyard.kernels.items import SequenceStore, is_sequence_kernel, restored_items
+from steelyard.kernels.sequences import SequenceStore, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
 from steelyard.svm.expansion import KernelExpansion
 from steelyard.thresholds import smooth_gmean_threshold
@@ -53,7 +53,6 @@ class Predictor(NamedTuple):
 
     version: int
     threshold: str
-    labels: RowLabels
     classes: NDArray[Any]
     expansion: KernelExpansion
 
@@ -66,16 +65,8 @@ class SupportState:
     class, and with fewer classes there is none.
 
     One native call changes the solver and its version number. :attr:`labels` belongs to the current version.
-    Callers must hold the lock of the learner, except for :attr:`labels` and :meth:`predictor`.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Kernel with a numeric gamma.
-    n_features : int
-        Number of features. It is 1 for sequences, which are represented by their slot in a sequence store.
-    cache_bytes : int
-        Size of the cache of kernel rows.
+    Callers must hold the lock of the learner, except for :attr:`labels` and :meth:`predictor`. The gamma of
+    ``kernel`` is a number. ``n_features`` is 1 for sequences, which are represented by their slot in a store.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, cache_bytes: int) -> None:
@@ -83,21 +74,20 @@ class SupportState:
         self.n_features = n_features
         self.catalogue = SequenceStore() if is_sequence_kernel(kernel) else None
         self.cache_bytes = cache_bytes
-        self._solver = self._new_solver()
+        samples = np.array if self.catalogue is None else self.catalogue.at  # copies rows of the solver
+
+        def write_block(X: FloatArray, Z: FloatArray, out: FloatArray) -> None:
+            out[...] = kernel.block(samples(X), samples(Z))
+
+        spec, function = (kernel.spec(), None) if kernel.is_native else (None, write_block)
+        self._solver = _native.IncrementalSvc(n_features, spec, function, cache_bytes)
         empty = RowLabels([], {}, [], has_weights=False, slide_key=())
         self._labels = VersionedValue(-1, empty, empty)
         self._predictor: Predictor | None = None  # created at the first prediction after a change
-        self._side_labels: tuple[RowLabels, tuple[NDArray[Any], NDArray[Any]]] | None = None
+        self._classes: tuple[Any, tuple[Any, ...]] = None, ()  # cached result of _classes_of()
         # True if kernel values cannot overflow or if the kernel validates them itself.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
         self._problems: tuple[Any, list[int], FloatArray] | None = None
-
-    def _new_solver(self) -> _native.IncrementalSvc:
-        if self.kernel.is_native:
-            return _native.IncrementalSvc(self.n_features, self.kernel.spec(), None, self.cache_bytes)
-        return _native.IncrementalSvc(
-            self.n_features, None, _KernelCallback(self.kernel, self.catalogue), self.cache_bytes
-        )
 
     @property
     def version(self) -> int:
@@ -150,8 +140,14 @@ class SupportState:
         finally:
             if self.catalogue is not None:
                 self.catalogue.retain(self._all_rows())
-        if unknown is not None:
-            raise _unknown_row(source, forget.labels[forget.codes[unknown]] if forget else None, unknown)
+        if unknown is not None and forget is not None:
+            raise DataError(
+                f"row {unknown} of the rows to forget (label {forget.labels[forget.codes[unknown]]!r}) was "
+                "never learned with these values and this weight, or fewer times than it is to be forgotten; "
+                "nothing was changed.",
+                source=source,
+                hint="forget rows with exactly the values with which they were learned",
+            )
 
     def slide(self, add: object, forget: object) -> bool:
         """Learn one row and forget another by one native call, if the set of classes stays the same.
@@ -257,39 +253,36 @@ class SupportState:
         cached = self._predictor
         if cached is None or cached.version != self._solver.version or cached.threshold != threshold:
             with lock:
-                labels, expansion = self.labels, self._expand()
+                expansion = self._expand()
                 if threshold == "gmean" and self._solver.n_problems:
                     thresholds = self._gmean_thresholds(expansion)
                     expansion = replace(expansion, intercept=expansion.intercept - thresholds)
-                # slide() keeps the labels object, and the classes are then the same.
-                is_same = cached is not None and cached.labels is labels
-                classes = cached.classes if cached and is_same else sorted_classes(labels.classes)
-                cached = Predictor(self._solver.version, threshold, labels, classes, expansion)
-                self._predictor = cached
+                classes = self._classes_of(self.labels)[0]
+                cached = self._predictor = Predictor(self._solver.version, threshold, classes, expansion)
         return cached
 
     def label(self, row: object) -> NDArray[Any] | None:
         """Return the label of a single row at threshold zero, or None if :meth:`predictor` is needed.
 
-        Also returns None while another thread changes the state. For one row, computing the score alone is
-        cheaper than creating an expansion, which would be invalid after the next learned row.
+        For one row, the score alone is cheaper than an expansion, which the next learned row invalidates.
         """
         version = self._solver.version
-        labels, cached = self._labels.at(version), self._side_labels
-        side = self._solver.side(row, version)
-        if side < 0:
-            return None
-        if cached is None or cached[0] is not labels:
+        labels, side = self._labels.at(version), self._solver.side(row, version)
+        return None if side < 0 else self._classes_of(labels)[side + 1].copy()
+
+    def _classes_of(self, labels: RowLabels) -> tuple[Any, ...]:
+        """Return the classes of labels, the first of them and the others, each as an array."""
+        # slide() keeps the object of the labels, and the classes are then the same.
+        cached = self._classes
+        if cached[0] is not labels:
             classes = sorted_classes(labels.classes)
-            cached = self._side_labels = labels, (classes[:1], classes[1:])
-        return cached[1][side].copy()
+            cached = self._classes = labels, (classes, classes[:1], classes[1:])
+        return cached[1]
 
     def _gmean_thresholds(self, expansion: KernelExpansion) -> FloatArray:
-        """Return the threshold with the largest G-mean for each problem.
-
-        The score of row i omits the term ``z_i k(x_i, x_i)``. The result is a lower bound of the
-        leave-one-out margin (Jaakkola and Haussler, 1999). Thresholds from training scores would be too high.
-        """
+        """Return the threshold with the largest G-mean for each problem."""
+        # Thresholds from training scores would be too high. Without the term of the row itself, a score is a
+        # lower bound of the leave-one-out margin (Jaakkola and Haussler, 1999).
         rows = self._samples()
         scores, own = expansion.scores(rows), self.kernel.diagonal(rows)
         codes, thresholds = self._solver.codes(), []
@@ -301,9 +294,8 @@ class SupportState:
 
     def _expand(self) -> KernelExpansion:
         """Return the decision functions of all problems, or a constant 0 if there are no problems."""
-        n_problems = self._solver.n_problems
-        if n_problems == 0:
-            return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
+        if self._solver.n_problems == 0:
+            return KernelExpansion(self.kernel, self._samples()[:0], np.empty((1, 0)), np.zeros(1))
         # One native call replaces ten NumPy calls, which makes predictions of single rows fast.
         vectors, coef, intercept = self._solver.support()
         samples = vectors if self.catalogue is None else self.catalogue.at(vectors)
@@ -312,14 +304,12 @@ class SupportState:
     def support(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the row numbers of the support vectors of all problems, and the codes of their labels."""
         coefficients = [self._solver.coefficients(k) for k in range(self._solver.n_problems)]
-        numbers = (
-            np.flatnonzero(np.any(coefficients, axis=0)) if coefficients else np.empty(0, dtype=np.int64)
-        )
+        numbers = np.flatnonzero(np.any(coefficients, axis=0)) if coefficients else np.empty(0, np.int64)
         return numbers, np.asarray(self._solver.codes())[numbers]
 
-    def _samples(self, numbers: Any = None) -> Any:
-        """Return the rows with these row numbers (default: all), or the sequences of a sequence kernel."""
-        rows = self._all_rows() if numbers is None else self._solver.rows(np.asarray(numbers, dtype=np.int64))
+    def _samples(self) -> Any:
+        """Return all rows, or the sequences of a sequence kernel."""
+        rows = self._all_rows()
         return rows if self.catalogue is None else self.catalogue.at(rows)
 
     def _all_rows(self) -> FloatArray:
@@ -359,9 +349,8 @@ class SupportState:
         row_labels = RowLabels(labels, _codes_of(labels), counts, bool(tree["has_weights"]), slide_key=())
         state._labels = VersionedValue(-1, row_labels, row_labels)
         codes = np.ascontiguousarray(tree["codes"], dtype=np.int32)
-        known = not len(codes) or 0 <= codes.min() <= codes.max() < len(
-            labels
-        )  # a huge code would make bincount allocate too much memory
+        # A huge code would make bincount allocate too much memory.
+        known = not len(codes) or 0 <= codes.min() <= codes.max() < len(labels)
         if not known or len(row_labels.codes) != len(labels):
             raise ValueError("a row has an unknown label")
         if np.bincount(codes, minlength=len(labels)).tolist() != counts:
@@ -369,7 +358,7 @@ class SupportState:
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
         rows = tree["rows"]
         if state.catalogue is not None:
-            rows = state.catalogue.add(restored_items(kernel, rows))
+            rows = state.catalogue.add(restored_items(kernel.kernel, rows))
         rows = np.ascontiguousarray(rows, dtype=np.float64)
         if not (np.isfinite(rows).all() and np.isfinite(weights).all() and (weights > 0.0).all()):
             raise ValueError("rows must be finite, and their weights positive")
@@ -385,11 +374,7 @@ class SupportState:
         return state
 
     def check_optimal(self, tolerance: float) -> None:
-        """Recompute the optimality conditions and raise ValueError if they do not hold.
-
-        Solutions from files are checked, because a file may be damaged or forged. Copies in memory skip this
-        check, which costs as much as a prediction for all rows.
-        """
+        """Raise ValueError if a solution from a file, which may be damaged or forged, is not optimal."""
         norms = np.sqrt(self.kernel.diagonal(self._samples()))
         for problem in range(self._solver.n_problems):
             sizes = np.abs(self._solver.coefficients(problem)) @ norms
@@ -403,18 +388,6 @@ class SupportState:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(SupportState.from_tree(state["kernel"], state["tree"]).__dict__)
-
-
-class _KernelCallback:
-    """Kernel function that the solver calls. It copies its arguments, which the solver owns."""
-
-    def __init__(self, kernel: Kernel, catalogue: SequenceStore | None) -> None:
-        self.kernel = kernel
-        self.catalogue = catalogue
-
-    def __call__(self, X: FloatArray, Z: FloatArray, out: FloatArray) -> None:
-        samples = np.array if self.catalogue is None else self.catalogue.at
-        out[...] = self.kernel.block(samples(X), samples(Z))
 
 
 def _check_solution(problem: Mapping[str, Any]) -> None:
@@ -431,12 +404,3 @@ def _check_solution(problem: Mapping[str, Any]) -> None:
 
 def _codes_of(labels: list[Label]) -> dict[Label, int]:
     return {label: code for code, label in enumerate(labels)}
-
-
-def _unknown_row(source: str, label: Label, row: int) -> DataError:
-    return DataError(
-        f"row {row} of the rows to forget (label {label!r}) was never learned with these values and "
-        "this weight, or fewer times than it is to be forgotten; nothing was changed.",
-        source=source,
-        hint="forget rows with exactly the values with which they were learned",
-    )
