@@ -27,6 +27,7 @@ from steelyard.base import BatchLearner, Label, Traits, sorted_classes
 from steelyard.ensemble.decision import DecisionState, RowCosts
 from steelyard.ensemble.mixing import weigh
 from steelyard.ensemble.online_threshold import OnlineThreshold, plain_scores
+from steelyard.ensemble.row_explanation import transformed
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -37,7 +38,7 @@ from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Constraint, LabelOrNone, prior_factors
 from steelyard.persistence import storable
-from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold
+from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold, signed_scores
 
 _FORMER_PARAMETERS = {"classifier": "estimator"}
 
@@ -84,9 +85,10 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
     Notes
     -----
-    With more than two classes every class is compared with the rest, and the class with the largest
-    difference between score and threshold is predicted. About 1,000 recent rows are used, including at least
-    100 of each class, if available.
+    With two classes ``decision_function`` is the score minus the threshold. With a target rate the threshold
+    decides only the sign, so scores of different times can be compared. With more classes every class is
+    compared with the rest, and the class with the largest difference is predicted. About 1,000 recent rows
+    are used, including at least 100 of each class, if available.
 
     Calls are atomic, even if interrupted: classifier and threshold change together or not at all. Learners of
     this package guarantee this themselves. Any other classifier is copied in every call of ``partial_fit``,
@@ -222,18 +224,20 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         published: AdaptiveThresholdClassifier,
         *,
         times: FloatArray | None = None,
-        decision: DecisionState = DecisionState(),  # noqa: B008  immutable while it has no online threshold
+        decision: DecisionState | None = None,
     ) -> None:
         """Score rows and then learn them. Meanwhile other threads read the object ``published``."""
         first = "estimator_" not in self.__dict__
         working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
-        before = _Known(ScoreBuffer(1), np.full(1, np.nan), decision) if first else self._now
+        before = _Known(ScoreBuffer(1), np.full(1, np.nan), DecisionState()) if first else self._now
+        decision = decision or before.decision
         known = _classes(working)
         with np.errstate(divide="ignore"):  # some classifiers compute log(0) for a class without rows
             scores = _scores(working, rows) if len(known) > 1 else None
 
         def after(now: list[Any]) -> _Known:
             buffer, keys = shallow_copy(before.buffer), _native.row_hashes(rows)
+            self._warn_without_rate(before.decision.online_threshold, len(buffer.classes), len(now))
             if now != buffer.classes:
                 buffer.set_classes(now)
             positive = self._find_positive(buffer, decision.positive)
@@ -344,30 +348,26 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         return np.ascontiguousarray(rows, dtype=np.float64)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        return self._decided(X, method, are_predictions=True)
+        rows = self._checked_finite(X, method)
+        scores, promise = _scores(self.estimator_, rows), self._now.decision.online_threshold
+        if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
+            keys, threshold = _native.row_hashes(rows), self._now.thresholds[0]
+            promise.record(scores[:, 0], threshold, scores[:, None], keys, plain_scores)
+        return self._decisions(scores), self.classes_
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
-        return self._decided(X, "explain", are_predictions=False)
+        return self._decisions(_scores(self.estimator_, self._checked_finite(X, "explain"))), self.classes_
 
-    def _decided(self, X: Any, method: str, *, are_predictions: bool) -> tuple[FloatArray, NDArray[Any]]:
-        """Return the classifier's scores minus the thresholds, and the classes.
-
-        Rows that are predicted count for a recall or precision that is promised; explained rows do not.
-        """
-        rows = self._checked_finite(X, method)
-        scores, (_, thresholds, decision) = _scores(self.estimator_, rows), self._now
-        promise = decision.online_threshold
-        own = _own_threshold(self.estimator_) if scores.shape[1] == 1 else 0.0
-        if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
-            if are_predictions:
-                promise.record(
-                    scores[:, 0], thresholds[0], scores[:, None], _native.row_hashes(rows), plain_scores
-                )
-            if np.isnan(thresholds[0]):
-                return promise.without_threshold(scores - own), self.classes_
-        if scores.shape[1] == len(thresholds):
-            scores = scores - np.where(np.isnan(thresholds), own, thresholds)
-        return scores, self.classes_
+    def _decisions(self, scores: FloatArray) -> FloatArray:
+        """Return scores minus the thresholds. A threshold for a target rate decides only the sign."""
+        _, thresholds, decision = self._now
+        promise, is_single = decision.online_threshold, scores.shape[-1] == 1
+        own = _own_threshold(self.estimator_) if is_single else 0.0
+        chosen = np.where(np.isnan(thresholds), own, thresholds)
+        if promise is not None and is_single:
+            is_untested = promise.levels is not None and np.isnan(thresholds[0])
+            return signed_scores(scores - own, promise.sign < 0.0 if is_untested else scores > chosen)
+        return scores - chosen if scores.shape[-1] == len(thresholds) else scores
 
     def _remembered_rows(self) -> RememberedRows | None:
         estimator = self.estimator_
@@ -377,8 +377,11 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         estimator = self.estimator_
         if not isinstance(estimator, BatchLearner):
             return super()._attribution(X, background)
-        part, reference = estimator._attribution(X, background), np.zeros((1, X.shape[1]))
-        return part.shifted((self._explained_scores(reference)[0] - _scores(estimator, reference))[0])
+        part = estimator._attribution(X, background)
+        if self._now.decision.online_threshold is not None and len(part.base) == 1:
+            return transformed(part, _scores(estimator, X), self._decisions)
+        reference = _scores(estimator, np.zeros((1, X.shape[1])))
+        return part.shifted((self._decisions(reference) - reference)[0])
 
     def _scores_for_alarms(
         self, X: Any

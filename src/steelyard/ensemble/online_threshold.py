@@ -230,11 +230,6 @@ class OnlineThreshold:
             log.record(keys, alarms, tails)
             log.note_excess(self._excess)
 
-    def without_threshold(self, decisions: FloatArray) -> FloatArray:
-        """Return the decisions while there is no threshold: no alarms if the target is a precision."""
-        far = self.sign * _NO_ALARM_FACTOR * (1.0 + np.abs(decisions))
-        return decisions - far if self.levels is not None else decisions
-
     def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
         """Return the share of labelled or predicted rows with an equal or higher score.
 
@@ -295,9 +290,9 @@ class OnlineThreshold:
         return ((scores > threshold) == (self.sign > 0.0)).astype(np.float64)
 
     def threshold(self, combine: Callable[[FloatArray], FloatArray] | None = None) -> float:
-        """Return the threshold for the current state, or NaN before the first recent scores."""
+        """Return the threshold for the current state; NaN or, for a precision, inf before recent scores."""
         if self._sides is None:
-            return float("nan")
+            return float("nan" if self.levels is None else "inf")
         positive, negative, share = self._sides
         if self.decides_rows:
             return choose_threshold(positive, negative, self.per_row, share)

@@ -106,7 +106,7 @@ def explain_snapshot(
         if isinstance(weights, ExpertWeights):
             table = weights.tables[expert]
             interpolate: Any = partial(np.interp, xp=table[0], fp=table[1])
-            part = _transformed(part, raw[:, expert], interpolate, table)
+            part = transformed(part, raw[:, expert], interpolate, table)
         factor = 1.0 if weights is None else weights.weights[expert]
         if weights is not None and not isinstance(weights, ExpertWeights):
             factor /= weights.scales[expert]
@@ -124,7 +124,8 @@ def explain_snapshot(
         return total
     if isinstance(weights, ExpertWeights):
         totals = weights.scores(raw)[:, None]
-        decided = _transformed(total.adjusted(totals), totals, weights.decisions, weights.decision_table)
+        table = None if weights.is_promised else weights.decision_table
+        decided = transformed(total.adjusted(totals), totals, weights.decisions, table)
         return decided.adjusted(weights.decisions(totals))
     scaled = Attribution(
         weights.slope * total.contributions, weights.slope * (total.base - weights.thresholds)
@@ -163,22 +164,25 @@ def _expert_part(
     return Attribution(contributions, base).adjusted(raw)
 
 
-def _transformed(
+def transformed(
     part: Attribution,
     scores: FloatArray,
     function: Callable[[FloatArray], FloatArray],
-    table: tuple[FloatArray, FloatArray],
+    table: tuple[FloatArray, FloatArray] | None = None,
 ) -> Attribution:
     """Return contributions to a function of one score, for two classes.
 
-    ``table`` has the knots and values of the function, which is linear between two knots.
+    ``table`` has the knots and values of the function, which is linear between two knots. Without a table the
+    function is :func:`signed_scores`, apart from a constant.
     """
     base = function(part.base)
     change, changed = scores - part.base, function(scores) - base
     slope = np.divide(changed, change, out=np.zeros_like(change), where=change != 0.0)
     same = change[:, 0] == 0.0
     if same.any():  # the contributions cancel out, so the slope of the function is used
-        slope[same] = _slope_at(float(part.base[0]), *table)
+        slope[same] = (
+            np.minimum(1.0, np.abs(base)) ** 2 if table is None else _slope_at(float(part.base[0]), *table)
+        )
     return Attribution(part.contributions * slope[:, None, :], base)
 
 

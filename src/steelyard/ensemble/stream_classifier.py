@@ -49,7 +49,7 @@ from steelyard.params import (
 from steelyard.persistence import storable
 from steelyard.proximal import DriftReport, ProximalSVC
 from steelyard.tables.schema import Schema
-from steelyard.thresholds import ThresholdChoice
+from steelyard.thresholds import ThresholdChoice, signed_scores
 from steelyard.windowing.sliding import window_size
 
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
@@ -148,7 +148,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     With two classes the weights are corrected by a logistic regression on the log-odds of 5,000 rows.
     Before two rows of each class are scored, the linear expert over all rows predicts alone.
     :meth:`decision_function` is 0 at the threshold. Farther than 1 from both the threshold and 0, on the
-    other side of 0 farther than the threshold, it does not depend on the threshold.
+    other side of 0 farther than the threshold, it does not depend on the threshold. With a target rate only
+    its sign depends on the threshold: of equally predicted rows, those with larger log-odds score higher.
 
     :meth:`forget` removes rows exactly from every expert that remembers them, and from the recent scores.
     The scores of other rows, the rank transformation and the random map (fitted on the first 1,000 rows) do
@@ -332,6 +333,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     ) -> None:
         try:
             ensemble = self._ensemble = self._copied_ensemble()
+            known, n_before = ensemble.decision.online_threshold, len(ensemble.snapshot.classes)
             added = None if add is None else self._block(add, method, time)
             forgotten = None if forget is None else self._block(forget, "forget")
             if isinstance(self.threshold, Mapping) or ensemble.decision.online_threshold is not None:
@@ -340,6 +342,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             if promise is not None and added is not None and time is not None:
                 promise.log.note_times(checked_times(time, len(added)), predicted=False)
             ensemble.change(added, forgotten)
+            self._warn_without_rate(known, n_before, len(ensemble.snapshot.classes))
         except SteelyardError as error:
             raise error.with_source(f"{type(self).__name__}.{method}") from None
 
@@ -402,13 +405,19 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         """Return scores minus the threshold (log-probabilities for more than two classes), and classes."""
         raw, keys = self._raw_scores(X, method)
         snapshot, promise = self._ensemble.snapshot, self._ensemble.decision.online_threshold
-        decisions = snapshot.decide(raw)
         is_recorded = method in {"predict", "decision_function"} and len(snapshot.classes) == 2
-        if promise is not None and not promise.decides_rows and is_recorded:
-            promise.record(snapshot.totals(raw), snapshot.threshold, raw, keys, snapshot.totals)
-            if snapshot.weights is None:
-                decisions = promise.without_threshold(decisions)
-        return decisions, snapshot.labels
+        if promise is None or promise.decides_rows or not is_recorded:
+            return snapshot.decide(raw), snapshot.labels
+        promise.record(snapshot.totals(raw), snapshot.threshold, raw, keys, snapshot.totals)
+        return self._decisions(raw), snapshot.labels
+
+    def _decisions(self, raw: FloatArray) -> FloatArray:
+        """Return the decisions of raw scores; with a target precision, no alarms before it is tested."""
+        snapshot, promise = self._ensemble.snapshot, self._ensemble.decision.online_threshold
+        decisions = snapshot.decide(raw)
+        if promise is None or promise.levels is None or snapshot.weights is not None or raw.shape[2] > 1:
+            return decisions
+        return signed_scores(decisions, promise.sign < 0.0)
 
     def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[np.uint64]]:
         """Return raw scores and row hashes; store the scores until the labels arrive."""
@@ -516,7 +525,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.explain")
         rows, wide = self._input.dense(X, self, "explain")
-        return snapshot.decide(snapshot.raw_scores(rows, wide)), snapshot.labels
+        return self._decisions(snapshot.raw_scores(rows, wide)), snapshot.labels
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         others = None if background is None else self._input.dense(background, self, "explain")[0]

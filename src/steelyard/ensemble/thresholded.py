@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -153,6 +154,22 @@ class ThresholdedClassifier(Learner):
         positive = str(self.classes_[0 if promise.sign < 0.0 else 1])
         alarms = np.array([str(label) == positive for label in labels], dtype=np.float64)
         promise.log.keep_decisions(self._scores_for_alarms(X)[2], alarms)
+
+    def _warn_without_rate(self, known: OnlineThreshold | None, n_before: int, n_classes: int) -> None:
+        """Warn, once for each goal, if there are too many classes for a target rate.
+
+        ``known`` is the online threshold before the new rows, when there were ``n_before`` classes.
+        """
+        goal = self.threshold
+        is_known = known is not None and n_before > 2 and {known.name: known.target} == goal
+        if is_promise(goal) and n_classes > 2 and not is_known:
+            warnings.warn(
+                f"{type(self).__name__}: threshold={goal!r} keeps its rate with two classes only; there are "
+                f"{n_classes}, so each class gets the threshold that is best on recent rows, without a "
+                "guarantee, and no rate is observed.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     @abstractmethod
     def _promise(self) -> OnlineThreshold | None:
