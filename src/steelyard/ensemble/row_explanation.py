@@ -124,8 +124,8 @@ def explain_snapshot(
         return total
     if isinstance(weights, ExpertWeights):
         totals = weights.scores(raw)[:, None]
-        table = None if weights.is_promised else weights.decision_table
-        decided = transformed(total.adjusted(totals), totals, weights.decisions, table)
+        decision_table = None if weights.is_promised else weights.decision_table
+        decided = transformed(total.adjusted(totals), totals, weights.decisions, decision_table)
         return decided.adjusted(weights.decisions(totals))
     scaled = Attribution(
         weights.slope * total.contributions, weights.slope * (total.base - weights.thresholds)
