@@ -13,9 +13,8 @@ from scipy.special import ndtr
 
 import steelyard
 from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
-from steelyard.ensemble.alarm_log import AlarmLog
 from steelyard.ensemble.calibration import ERROR, LEVELS, PrecisionLevels
-from steelyard.ensemble.online_threshold import OnlineThreshold, RateControl, plain_scores
+from steelyard.ensemble.online_threshold import AlarmLog, OnlineThreshold, RateControl, plain_scores
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.streams import ArrayStream
 from steelyard.streams.predictions import learn_chunk, predict_chunk

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._concurrency import shallow_copy
 from steelyard._labels import Label
 from steelyard._types import FloatArray
 from steelyard.ensemble.calibration import OnlineCalibration
@@ -115,8 +116,9 @@ class DecisionState:
             return self if self.online_threshold is None else replace(self, online_threshold=None)
         current = self.online_threshold or OnlineThreshold(goal)
         sign = current.sign if is_mirrored is None else -1.0 if is_mirrored else 1.0
-        is_same = {current.name: current.target} == dict(goal) and current.sign == sign
-        return replace(self, online_threshold=current.copy() if is_same else OnlineThreshold(goal, sign))
+        is_same = current.goal == dict(goal) and current.sign == sign
+        later = shallow_copy(current) if is_same else OnlineThreshold(goal, sign)
+        return replace(self, online_threshold=later)
 
     def after(
         self, snapshot: EnsembleSnapshot, block: Block, totals: FloatArray, shares: FloatArray

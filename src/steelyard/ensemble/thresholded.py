@@ -16,7 +16,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard._validation import check_started, checked_times
 from steelyard.base import Learner, snapshot_read
 from steelyard.ensemble.decision import cost_alarms, is_prices
-from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
+from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, is_promise
 from steelyard.exceptions import ParameterError
 from steelyard.thresholds import alarm_indices
 
@@ -144,7 +144,9 @@ class ThresholdedClassifier(Learner):
     def _continue_predictions(self, predecessor: Any) -> None:
         """Count further predictions in the log of an earlier copy of this model."""
         if isinstance(predecessor, type(self)) and self._is_started() and predecessor._is_started():
-            continue_log(self._promise(), predecessor._promise())
+            promise, earlier = self._promise(), predecessor._promise()
+            if promise is not None and earlier is not None and promise.goal == earlier.goal:
+                promise.log = earlier.log
 
     def _keep_decisions(self, X: Any, labels: list[Any]) -> None:
         """Keep predictions of another copy, to count them in the observed rates when the labels arrive."""
@@ -153,7 +155,7 @@ class ThresholdedClassifier(Learner):
             return
         positive = str(self.classes_[0 if promise.sign < 0.0 else 1])
         alarms = np.array([str(label) == positive for label in labels], dtype=np.float64)
-        promise.log.keep_decisions(self._scores_for_alarms(X)[2], alarms)
+        promise.log.record(self._scores_for_alarms(X)[2], alarms, is_own=False)
 
     def _warn_without_rate(self, known: OnlineThreshold | None, n_before: int, n_classes: int) -> None:
         """Warn, once for each goal, if there are too many classes for a target rate.
@@ -161,8 +163,9 @@ class ThresholdedClassifier(Learner):
         ``known`` is the online threshold before the new rows, when there were ``n_before`` classes.
         """
         goal = self.threshold
-        is_known = known is not None and n_before > 2 and {known.name: known.target} == goal
-        if is_promise(goal) and n_classes > 2 and not is_known:
+        if not is_promise(goal) or n_classes < 3:
+            return
+        if known is None or n_before < 3 or known.goal != dict(goal):
             warnings.warn(
                 f"{type(self).__name__}: threshold={goal!r} keeps its rate with two classes only; there are "
                 f"{n_classes}, so each class gets the threshold that is best on recent rows, without a "
