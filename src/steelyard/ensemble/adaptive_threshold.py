@@ -25,9 +25,9 @@ from steelyard._validation import (
 )
 from steelyard.base import BatchLearner, Label, Traits, sorted_classes
 from steelyard.ensemble.decision import DecisionState, RowCosts
+from steelyard.ensemble.explanation import transformed
 from steelyard.ensemble.mixing import weigh
 from steelyard.ensemble.online_threshold import OnlineThreshold, plain_scores
-from steelyard.ensemble.row_explanation import transformed
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot

@@ -25,10 +25,16 @@ from steelyard._validation import (
 )
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
-from steelyard.ensemble.explanation import explain_ensemble, labelled_report, unlabelled_report
+from steelyard.ensemble.explanation import (
+    attribution,
+    explain_ensemble,
+    labelled_report,
+    remembered_rows,
+    unlabelled_report,
+    with_table_values,
+)
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block
-from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
 from steelyard.ensemble.row_input import RowInput, has_feature_names, row_keys
 from steelyard.ensemble.state import get_state, restored_ensemble
 from steelyard.ensemble.thresholded import ThresholdedClassifier
