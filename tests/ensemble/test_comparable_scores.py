@@ -150,6 +150,8 @@ def test_precision_goal_raises_no_alarm_until_it_is_tested_and_scores_are_compar
     assert (before < 0.0).all()
     assert before.min() > -100.0
     assert (model.explain(X[:20]).labels == 0).all()
+    expected = StreamClassifier().partial_fit(X[:40], np.arange(40) % 2).predict_proba(X[:500])
+    assert (model.predict_proba(X[:500]) == expected).all()
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: next(iter(goal)))

@@ -24,14 +24,13 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import BatchLearner, Label, Traits, sorted_classes
-from steelyard.ensemble.decision import DecisionState, RowCosts
+from steelyard.ensemble.decision import DecisionState, RowCosts, ThresholdedClassifier
 from steelyard.ensemble.explanation import transformed
 from steelyard.ensemble.mixing import weigh
 from steelyard.ensemble.online_threshold import OnlineThreshold, plain_scores
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
-from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.ensemble.views import Views
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
 from steelyard.explanation.attribution import Attribution
@@ -213,7 +212,13 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
     def _checked_rows(self, X: Any, y: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         self._check_params()
-        self._check_estimator()
+        for names in (("partial_fit",), ("decision_function", "predict_proba")):
+            if not any(hasattr(self.estimator, name) for name in names):
+                kind = type(self.estimator).__name__
+                raise ParameterError(
+                    f"the estimator must have {' or '.join(names)}(); {kind} does not.",
+                    source="AdaptiveThresholdClassifier",
+                )
         return validate_plain_rows(self, X, y, method)
 
     def _score_and_learn(
@@ -228,7 +233,12 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     ) -> None:
         """Score rows and then learn them. Meanwhile other threads read the object ``published``."""
         first = "estimator_" not in self.__dict__
-        working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
+        # Updates of a shallow copy also change the original, which counts its versions.
+        in_place = not first and isinstance(self.estimator_, BatchLearner) and bool(self.estimator_._in_place)
+        if first:
+            working = clone(self.estimator, safe=False)
+        else:
+            working = shallow_copy(self.estimator_) if in_place else deepcopy(self.estimator_)
         before = _Known(ScoreBuffer(1), np.full(1, np.nan), DecisionState()) if first else self._now
         decision = decision or before.decision
         known = _classes(working)
@@ -256,8 +266,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             return _Known(buffer, self._thresholds(buffer, updated), updated)
 
         later = None
-        if _is_changed_in_place(working) and not first:
-            # The update changes the published classifier too, and the threshold must change with it.
+        if in_place:  # the threshold must change together with the published classifier
             later = after(sorted_classes([*{*known, *labels.tolist()}]).tolist())
             published._known = VersionedValue(working._in_place_version(), before, later)
             try:
@@ -270,15 +279,6 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             working.partial_fit(rows, labels)
         later = later or after(_classes(working))
         self.estimator_, self._known = working, VersionedValue(None, later, later)
-
-    def _check_estimator(self) -> None:
-        for names in (("partial_fit",), ("decision_function", "predict_proba")):
-            if not any(hasattr(self.estimator, name) for name in names):
-                kind = type(self.estimator).__name__
-                raise ParameterError(
-                    f"the estimator must have {' or '.join(names)}(); {kind} does not.",
-                    source="AdaptiveThresholdClassifier",
-                )
 
     def _thresholds(self, buffer: ScoreBuffer, decision: DecisionState) -> FloatArray:
         if len(buffer.classes) < 2:
@@ -347,27 +347,27 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         rows = check_finite(self, validate_rows(self, X, method), method)
         return np.ascontiguousarray(rows, dtype=np.float64)
 
-    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+    def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[np.uint64]]:
         rows = self._checked_finite(X, method)
-        scores, promise = _scores(self.estimator_, rows), self._now.decision.online_threshold
-        if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
-            keys, threshold = _native.row_hashes(rows), self._now.thresholds[0]
-            promise.record(scores[:, 0], threshold, scores[:, None], keys, plain_scores)
-        return self._decisions(scores), self.classes_
+        return _scores(self.estimator_, rows)[:, None], _native.row_hashes(rows)
+
+    def _combination(self) -> tuple[Callable[[FloatArray], FloatArray], float]:
+        return plain_scores, float(self._now.thresholds[0])
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
-        return self._decisions(_scores(self.estimator_, self._checked_finite(X, "explain"))), self.classes_
+        return self._decided(_scores(self.estimator_, self._checked_finite(X, "explain"))[:, None])
 
-    def _decisions(self, scores: FloatArray) -> FloatArray:
-        """Return scores minus the thresholds. A threshold for a target rate decides only the sign."""
-        _, thresholds, decision = self._now
-        promise, is_single = decision.online_threshold, scores.shape[-1] == 1
+    def _decided(self, raw: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
+        scores, (_, thresholds, decision) = raw[:, 0], self._now
+        promise, is_single = decision.online_threshold, scores.shape[1] == 1
         own = _own_threshold(self.estimator_) if is_single else 0.0
         chosen = np.where(np.isnan(thresholds), own, thresholds)
         if promise is not None and is_single:
             is_untested = promise.levels is not None and np.isnan(thresholds[0])
-            return signed_scores(scores - own, promise.sign < 0.0 if is_untested else scores > chosen)
-        return scores - chosen if scores.shape[-1] == len(thresholds) else scores
+            scores = signed_scores(scores - own, promise.sign < 0.0 if is_untested else scores > chosen)
+        elif scores.shape[1] == len(thresholds):
+            scores = scores - chosen
+        return scores, self.classes_
 
     def _remembered_rows(self) -> RememberedRows | None:
         estimator = self.estimator_
@@ -377,18 +377,15 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         estimator = self.estimator_
         if not isinstance(estimator, BatchLearner):
             return super()._attribution(X, background)
+
+        def decide(scores: FloatArray) -> FloatArray:
+            return self._decided(scores.reshape(-1, 1, len(part.base)))[0].reshape(scores.shape)
+
         part = estimator._attribution(X, background)
         if self._now.decision.online_threshold is not None and len(part.base) == 1:
-            return transformed(part, _scores(estimator, X), self._decisions)
+            return transformed(part, _scores(estimator, X), decide)
         reference = _scores(estimator, np.zeros((1, X.shape[1])))
-        return part.shifted((self._decisions(reference) - reference)[0])
-
-    def _scores_for_alarms(
-        self, X: Any
-    ) -> tuple[FloatArray, FloatArray, NDArray[np.uint64], Callable[[FloatArray], FloatArray]]:
-        rows = self._checked_finite(X, "predict")
-        scores = _scores(self.estimator_, rows)
-        return scores[:, 0], scores[:, None], _native.row_hashes(rows), plain_scores
+        return part.shifted((decide(reference) - reference)[0])
 
     def _predicted_labels(self, X: Any) -> NDArray[Any]:
         _, thresholds, decision = self._now
@@ -454,16 +451,6 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             ),
         )
         self._known = VersionedValue(None, known, known)
-
-
-def _is_changed_in_place(estimator: Any) -> bool:
-    """Return whether updates of a shallow copy also change the original."""
-    return isinstance(estimator, BatchLearner) and bool(estimator._in_place)
-
-
-def _copy(estimator: Any) -> Any:
-    """Return a deep copy, or a shallow copy if the estimator is updated in place and counts its versions."""
-    return shallow_copy(estimator) if _is_changed_in_place(estimator) else deepcopy(estimator)
 
 
 def _classes(estimator: Any) -> list[Any]:

@@ -24,6 +24,7 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
+from steelyard.ensemble.decision import ThresholdedClassifier
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.explanation import (
     attribution,
@@ -37,7 +38,6 @@ from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_input import RowInput, has_feature_names, row_keys
 from steelyard.ensemble.state import get_state, restored_ensemble
-from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.explain import explain_rows
@@ -407,23 +407,14 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         pending = np.bincount(ensemble.pending.codes(), minlength=len(ensemble.labels)).astype(np.int64)
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
 
-    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores minus the threshold (log-probabilities for more than two classes), and classes."""
-        raw, keys = self._raw_scores(X, method)
-        snapshot, promise = self._ensemble.snapshot, self._ensemble.decision.online_threshold
-        is_recorded = method in {"predict", "decision_function"} and len(snapshot.classes) == 2
-        if promise is None or promise.decides_rows or not is_recorded:
-            return snapshot.decide(raw), snapshot.labels
-        promise.record(snapshot.totals(raw), snapshot.threshold, raw, keys, snapshot.totals)
-        return self._decisions(raw), snapshot.labels
-
-    def _decisions(self, raw: FloatArray) -> FloatArray:
-        """Return the decisions of raw scores; with a target precision, no alarms before it is tested."""
+    def _decided(self, raw: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
         snapshot, promise = self._ensemble.snapshot, self._ensemble.decision.online_threshold
         decisions = snapshot.decide(raw)
-        if promise is None or promise.levels is None or snapshot.weights is not None or raw.shape[2] > 1:
-            return decisions
-        return signed_scores(decisions, promise.sign < 0.0)
+        # A precision is promised by tests of recent scores: before there are any, no row is an alarm.
+        is_untested = snapshot.weights is None and promise is not None and promise.levels is not None
+        if promise is not None and is_untested and len(snapshot.classes) == 2:
+            decisions = signed_scores(decisions, promise.sign < 0.0)
+        return decisions, snapshot.labels
 
     def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[np.uint64]]:
         """Return raw scores and row hashes; store the scores until the labels arrive."""
@@ -446,15 +437,12 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     def _is_mirrored(self) -> bool:
         return self._ensemble.decision.is_mirrored(self._ensemble.snapshot.labels)
 
-    def _scores_for_alarms(
-        self, X: Any
-    ) -> tuple[FloatArray, FloatArray, NDArray[np.uint64], Callable[[FloatArray], FloatArray]]:
-        snapshot, (raw, keys) = self._ensemble.snapshot, self._raw_scores(X, "predict")
-        return snapshot.totals(raw), raw, keys, snapshot.totals
+    def _combination(self) -> tuple[Callable[[FloatArray], FloatArray], float]:
+        return self._ensemble.snapshot.totals, self._ensemble.snapshot.threshold
 
     def _probabilities(self, X: Any, prior: str | Mapping[Label, float]) -> FloatArray:
         ensemble, snapshot = self._ensemble, self._ensemble.snapshot
-        scores, _ = self._scored(X, "predict_proba")
+        scores = snapshot.decide(self._raw_scores(X, "predict_proba")[0])
         labels = ensemble.labels_of(snapshot.classes)
         factors = prior_factors(prior, labels, ensemble.shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
@@ -467,7 +455,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
         snapshot, recent = self._ensemble.snapshot, self._ensemble.recent_scores
-        decisions, _ = self._scored(X, method)
+        decisions = snapshot.decide(self._raw_scores(X, method)[0])
         if len(snapshot.classes) == 1 or recent.classes != snapshot.classes:
             return np.zeros((len(decisions), len(snapshot.classes))), None
         places, raw = recent.recent()
@@ -531,7 +519,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.explain")
         rows, wide = self._input.dense(X, self, "explain")
-        return self._decisions(snapshot.raw_scores(rows, wide)), snapshot.labels
+        return self._decided(snapshot.raw_scores(rows, wide))
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         others = None if background is None else self._input.dense(background, self, "explain")[0]
