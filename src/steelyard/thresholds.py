@@ -27,11 +27,14 @@ __all__ = [
     "gmean_threshold",
     "mirrored_threshold",
     "normal_gmean_threshold",
+    "signed_scores",
     "smooth_gmean_threshold",
+    "unsigned_scores",
 ]
 
 _TARGET_RATES = ("alarms", "alarms_per_day", "recall", "precision")
 _ROUNDING = 1e-12  # tolerance for comparing shares
+_LOWEST_SCORE = -1e300  # signed_scores() replaces lower scores, so that its results are never zero
 _MAX_SMOOTHED_SCORES = 256  # if a class has more scores, they are replaced by this many quantiles
 _GRID_THRESHOLDS = 65  # number of thresholds in each grid search
 
@@ -138,6 +141,28 @@ def normal_gmean_threshold(negative: FloatArray, positive: FloatArray) -> FloatA
 def alarm_indices(alarms: NDArray[np.bool_], *, is_mirrored: bool = False) -> NDArray[np.intp]:
     """Return the index of each predicted class. With ``is_mirrored`` the first class is the positive one."""
     return np.where(alarms, 0, 1) if is_mirrored else np.where(alarms, 1, 0)
+
+
+def signed_scores(scores: FloatArray, is_second: Any) -> FloatArray:
+    """Return scores that are positive for rows of the second class and negative for the others.
+
+    The scores of both groups keep their order and depend on nothing else, so scores of different times can be
+    compared although the threshold moves. Scores of at least 1 with the sign of their group do not change.
+    The others are compressed: those of the second class to between 0 and 1, those of the first class to
+    between -1 and 0.
+
+    >>> signed_scores(np.array([3.0, 0.0, -2.0, 3.0, -2.0]), np.array([True, True, True, False, False]))
+    array([ 3.  ,  0.5 ,  0.25, -0.2 , -2.  ])
+    """
+    size = np.where(is_second, scores, -scores)
+    size = np.where(size >= 1.0, size, 1.0 / (2.0 - np.clip(size, _LOWEST_SCORE, 1.0)))
+    return np.where(is_second, size, -size)
+
+
+def unsigned_scores(signed: FloatArray) -> FloatArray:
+    """Return the scores that :func:`signed_scores` has converted."""
+    size = np.abs(signed)
+    return np.sign(signed) * np.where(size >= 1.0, size, 2.0 - 1.0 / np.minimum(size, 1.0))
 
 
 # -- thresholds from recent out-of-sample scores ----------------------------------------------------------

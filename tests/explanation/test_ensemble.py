@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
-from steelyard.ensemble.explanation import Explanation
-from steelyard.ensemble.row_explanation import explain_snapshot
+from steelyard.ensemble.explanation import Explanation, explain_snapshot
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.rows import mean_contributions
 from tests.explanation.reference import independent_columns, shapley_values

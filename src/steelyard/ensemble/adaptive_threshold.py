@@ -24,20 +24,20 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import BatchLearner, Label, Traits, sorted_classes
-from steelyard.ensemble.decision import DecisionState, RowCosts
+from steelyard.ensemble.decision import DecisionState, RowCosts, ThresholdedClassifier
+from steelyard.ensemble.explanation import transformed
 from steelyard.ensemble.mixing import weigh
 from steelyard.ensemble.online_threshold import OnlineThreshold, plain_scores
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
-from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.ensemble.views import Views
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Constraint, LabelOrNone, prior_factors
 from steelyard.persistence import storable
-from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold
+from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold, signed_scores
 
 _FORMER_PARAMETERS = {"classifier": "estimator"}
 
@@ -84,9 +84,10 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
     Notes
     -----
-    With more than two classes every class is compared with the rest, and the class with the largest
-    difference between score and threshold is predicted. About 1,000 recent rows are used, including at least
-    100 of each class, if available.
+    With two classes ``decision_function`` is the score minus the threshold. With a target rate the threshold
+    decides only the sign, so scores of different times can be compared. With more classes every class is
+    compared with the rest, and the class with the largest difference is predicted. About 1,000 recent rows
+    are used, including at least 100 of each class, if available.
 
     Calls are atomic, even if interrupted: classifier and threshold change together or not at all. Learners of
     this package guarantee this themselves. Any other classifier is copied in every call of ``partial_fit``,
@@ -211,7 +212,13 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
     def _checked_rows(self, X: Any, y: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         self._check_params()
-        self._check_estimator()
+        for names in (("partial_fit",), ("decision_function", "predict_proba")):
+            if not any(hasattr(self.estimator, name) for name in names):
+                kind = type(self.estimator).__name__
+                raise ParameterError(
+                    f"the estimator must have {' or '.join(names)}(); {kind} does not.",
+                    source="AdaptiveThresholdClassifier",
+                )
         return validate_plain_rows(self, X, y, method)
 
     def _score_and_learn(
@@ -222,18 +229,25 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         published: AdaptiveThresholdClassifier,
         *,
         times: FloatArray | None = None,
-        decision: DecisionState = DecisionState(),  # noqa: B008  immutable while it has no online threshold
+        decision: DecisionState | None = None,
     ) -> None:
         """Score rows and then learn them. Meanwhile other threads read the object ``published``."""
         first = "estimator_" not in self.__dict__
-        working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
-        before = _Known(ScoreBuffer(1), np.full(1, np.nan), decision) if first else self._now
+        # Updates of a shallow copy also change the original, which counts its versions.
+        in_place = not first and isinstance(self.estimator_, BatchLearner) and bool(self.estimator_._in_place)
+        if first:
+            working = clone(self.estimator, safe=False)
+        else:
+            working = shallow_copy(self.estimator_) if in_place else deepcopy(self.estimator_)
+        before = _Known(ScoreBuffer(1), np.full(1, np.nan), DecisionState()) if first else self._now
+        decision = decision or before.decision
         known = _classes(working)
         with np.errstate(divide="ignore"):  # some classifiers compute log(0) for a class without rows
             scores = _scores(working, rows) if len(known) > 1 else None
 
         def after(now: list[Any]) -> _Known:
             buffer, keys = shallow_copy(before.buffer), _native.row_hashes(rows)
+            self._warn_without_rate(before.decision.online_threshold, len(buffer.classes), len(now))
             if now != buffer.classes:
                 buffer.set_classes(now)
             positive = self._find_positive(buffer, decision.positive)
@@ -252,8 +266,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             return _Known(buffer, self._thresholds(buffer, updated), updated)
 
         later = None
-        if _is_changed_in_place(working) and not first:
-            # The update changes the published classifier too, and the threshold must change with it.
+        if in_place:  # the threshold must change together with the published classifier
             later = after(sorted_classes([*{*known, *labels.tolist()}]).tolist())
             published._known = VersionedValue(working._in_place_version(), before, later)
             try:
@@ -266,15 +279,6 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             working.partial_fit(rows, labels)
         later = later or after(_classes(working))
         self.estimator_, self._known = working, VersionedValue(None, later, later)
-
-    def _check_estimator(self) -> None:
-        for names in (("partial_fit",), ("decision_function", "predict_proba")):
-            if not any(hasattr(self.estimator, name) for name in names):
-                kind = type(self.estimator).__name__
-                raise ParameterError(
-                    f"the estimator must have {' or '.join(names)}(); {kind} does not.",
-                    source="AdaptiveThresholdClassifier",
-                )
 
     def _thresholds(self, buffer: ScoreBuffer, decision: DecisionState) -> FloatArray:
         if len(buffer.classes) < 2:
@@ -343,30 +347,26 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         rows = check_finite(self, validate_rows(self, X, method), method)
         return np.ascontiguousarray(rows, dtype=np.float64)
 
-    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        return self._decided(X, method, are_predictions=True)
+    def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[np.uint64]]:
+        rows = self._checked_finite(X, method)
+        return _scores(self.estimator_, rows)[:, None], _native.row_hashes(rows)
+
+    def _combination(self) -> tuple[Callable[[FloatArray], FloatArray], float]:
+        return plain_scores, float(self._now.thresholds[0])
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
-        return self._decided(X, "explain", are_predictions=False)
+        return self._decided(_scores(self.estimator_, self._checked_finite(X, "explain"))[:, None])
 
-    def _decided(self, X: Any, method: str, *, are_predictions: bool) -> tuple[FloatArray, NDArray[Any]]:
-        """Return the classifier's scores minus the thresholds, and the classes.
-
-        Rows that are predicted count for a recall or precision that is promised; explained rows do not.
-        """
-        rows = self._checked_finite(X, method)
-        scores, (_, thresholds, decision) = _scores(self.estimator_, rows), self._now
-        promise = decision.online_threshold
-        own = _own_threshold(self.estimator_) if scores.shape[1] == 1 else 0.0
-        if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
-            if are_predictions:
-                promise.record(
-                    scores[:, 0], thresholds[0], scores[:, None], _native.row_hashes(rows), plain_scores
-                )
-            if np.isnan(thresholds[0]):
-                return promise.without_threshold(scores - own), self.classes_
-        if scores.shape[1] == len(thresholds):
-            scores = scores - np.where(np.isnan(thresholds), own, thresholds)
+    def _decided(self, raw: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
+        scores, (_, thresholds, decision) = raw[:, 0], self._now
+        promise, is_single = decision.online_threshold, scores.shape[1] == 1
+        own = _own_threshold(self.estimator_) if is_single else 0.0
+        chosen = np.where(np.isnan(thresholds), own, thresholds)
+        if promise is not None and is_single:
+            is_untested = promise.levels is not None and np.isnan(thresholds[0])
+            scores = signed_scores(scores - own, promise.sign < 0.0 if is_untested else scores > chosen)
+        elif scores.shape[1] == len(thresholds):
+            scores = scores - chosen
         return scores, self.classes_
 
     def _remembered_rows(self) -> RememberedRows | None:
@@ -377,15 +377,15 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         estimator = self.estimator_
         if not isinstance(estimator, BatchLearner):
             return super()._attribution(X, background)
-        part, reference = estimator._attribution(X, background), np.zeros((1, X.shape[1]))
-        return part.shifted((self._explained_scores(reference)[0] - _scores(estimator, reference))[0])
 
-    def _scores_for_alarms(
-        self, X: Any
-    ) -> tuple[FloatArray, FloatArray, NDArray[np.uint64], Callable[[FloatArray], FloatArray]]:
-        rows = self._checked_finite(X, "predict")
-        scores = _scores(self.estimator_, rows)
-        return scores[:, 0], scores[:, None], _native.row_hashes(rows), plain_scores
+        def decide(scores: FloatArray) -> FloatArray:
+            return self._decided(scores.reshape(-1, 1, len(part.base)))[0].reshape(scores.shape)
+
+        part = estimator._attribution(X, background)
+        if self._now.decision.online_threshold is not None and len(part.base) == 1:
+            return transformed(part, _scores(estimator, X), decide)
+        reference = _scores(estimator, np.zeros((1, X.shape[1])))
+        return part.shifted((decide(reference) - reference)[0])
 
     def _predicted_labels(self, X: Any) -> NDArray[Any]:
         _, thresholds, decision = self._now
@@ -451,16 +451,6 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             ),
         )
         self._known = VersionedValue(None, known, known)
-
-
-def _is_changed_in_place(estimator: Any) -> bool:
-    """Return whether updates of a shallow copy also change the original."""
-    return isinstance(estimator, BatchLearner) and bool(estimator._in_place)
-
-
-def _copy(estimator: Any) -> Any:
-    """Return a deep copy, or a shallow copy if the estimator is updated in place and counts its versions."""
-    return shallow_copy(estimator) if _is_changed_in_place(estimator) else deepcopy(estimator)
 
 
 def _classes(estimator: Any) -> list[Any]:

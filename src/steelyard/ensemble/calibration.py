@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,46 +66,38 @@ class OnlineCalibration:
     # Decayed sums of label - p and of p * (1 - p), near each of the `_N_BINS` probabilities.
     bin_errors: FloatArray = field(default_factory=lambda: np.zeros(_N_BINS))
     bin_variances: FloatArray = field(default_factory=lambda: np.zeros(_N_BINS))
-    _corrections: FloatArray = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        wanted = self.bin_errors / (self.bin_variances + _BIN_PRIOR) + _STEEPEST_CORRECTION
-        # The mean of the running maximum from the left and the running minimum from the right is ascending.
-        ascending = np.maximum.accumulate(wanted) + np.minimum.accumulate(wanted[::-1])[::-1]
-        object.__setattr__(self, "_corrections", 0.5 * ascending - _STEEPEST_CORRECTION)
 
     def after(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:
         """Return the calibration updated with labelled rows and their out-of-sample log-odds."""
-        after = self
+        fit = self.coefficients, self.curvature, self.losses
+        errors, variances = self.bin_errors, self.bin_variances
         for begin in range(0, len(log_odds), _BLOCK_ROWS):
             rows = slice(begin, begin + _BLOCK_ROWS)
-            after = after._after_block(log_odds[rows], is_positive[rows])
-        return after
+            block, labels = log_odds[rows], is_positive[rows]
+            calibrated = _native.calibrate(fit[0], fit[2], block, _EDGES)
+            fit = _native.learn_calibration(
+                *fit, block, labels, _EDGES, _HALF_LIVES_ROWS, _LOSS_HALF_LIFE_ROWS, _PRIOR_ROWS, _MAX_STEP,
+                _MIN_SLOPE, _BLOCK_ROWS,
+            )  # fmt: skip
+            # Rounded to 32 bits, because the last bits of exp() differ between machines.
+            p = expit(calibrated).astype(np.float32).astype(np.float64)
+            # Each row is shared between the two nearest bins.
+            positions = np.interp(calibrated, _BIN_LOG_ODDS, np.arange(_N_BINS))
+            low = np.minimum(positions.astype(np.int64), _N_BINS - 2)
+            bins = np.concatenate([low, low + 1])
+            shares = np.concatenate([low + 1 - positions, positions - low])
+            keep = 0.5 ** (len(block) / _BIN_HALF_LIFE_ROWS)
+            sums = shares * np.tile(labels - p, 2), shares * np.tile(p * (1.0 - p), 2)
+            errors = keep * errors + np.bincount(bins, sums[0], minlength=_N_BINS)
+            variances = keep * variances + np.bincount(bins, sums[1], minlength=_N_BINS)
+        return OnlineCalibration(*fit, errors, variances)
 
-    def _after_block(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:
-        after = _native.learn_calibration(
-            self.coefficients, self.curvature, self.losses, log_odds, is_positive, _EDGES, _HALF_LIVES_ROWS,
-            _LOSS_HALF_LIFE_ROWS, _PRIOR_ROWS, _MAX_STEP, _MIN_SLOPE, _BLOCK_ROWS,
-        )  # fmt: skip
-        keep = 0.5 ** (len(log_odds) / _BIN_HALF_LIFE_ROWS)
-        errors, variances = self._bin_sums(log_odds, is_positive)
-        errors, variances = keep * self.bin_errors + errors, keep * self.bin_variances + variances
-        return OnlineCalibration(*after, errors, variances)
-
-    def _bin_sums(self, log_odds: FloatArray, is_positive: Any) -> tuple[FloatArray, FloatArray]:
-        """Return the sums of label - p and of p * (1 - p), where p are probabilities without corrections.
-
-        Each row is shared between the two nearest bins.
-        """
-        calibrated = _native.calibrate(self.coefficients, self.losses, log_odds, _EDGES)
-        # Rounded to 32 bits, because the last bits of exp() differ between machines.
-        p = expit(calibrated).astype(np.float32).astype(np.float64)
-        positions = np.interp(calibrated, _BIN_LOG_ODDS, np.arange(_N_BINS))
-        low = np.minimum(positions.astype(np.int64), _N_BINS - 2)
-        bins, shares = np.concatenate([low, low + 1]), np.concatenate([low + 1 - positions, positions - low])
-        errors = np.bincount(bins, shares * np.tile(is_positive - p, 2), minlength=_N_BINS)
-        variances = np.bincount(bins, shares * np.tile(p * (1.0 - p), 2), minlength=_N_BINS)
-        return errors.astype(np.float64), variances.astype(np.float64)
+    @cached_property
+    def _corrections(self) -> FloatArray:
+        wanted = self.bin_errors / (self.bin_variances + _BIN_PRIOR) + _STEEPEST_CORRECTION
+        # The mean of the running maximum from the left and the running minimum from the right is ascending.
+        ascending = np.maximum.accumulate(wanted) + np.minimum.accumulate(wanted[::-1])[::-1]
+        return np.asarray(0.5 * ascending - _STEEPEST_CORRECTION)
 
     def log_odds(self, log_odds: FloatArray) -> FloatArray:
         """Return calibrated log-odds."""

@@ -1,14 +1,9 @@
 """Detection of drift: falling hit rates, and changes of columns and class frequencies.
 
 :class:`DriftDetector` compares hit rates; the ensemble reacts to the drifts that it reports.
-:class:`ChangeMonitor` finds changes for reports by anytime-valid tests (e-detectors), as follows.
-
-Under exchangeable rows the smoothed rank of a value among the earlier values of its class, a conformal
-p-value, is uniform and independent of the past. A bet is a function of the p-value with mean 1 under uniform
-p; the product of bets is a test martingale. The Shiryaev-Roberts sum ``S = (S + 1) * bet`` of any such bets
-satisfies E[S] <= t after t rows, so without a change an alarm at ``S >= A`` takes A rows or more on average
-(Shin, Ramdas and Rinaldo, "E-detectors", 2022). A weighted mean of sums has the same property, so no
-correction for the number of columns is needed.
+:class:`ChangeMonitor` finds changes for reports by e-detectors, which the page docs/drift.md explains: under
+exchangeable rows a Shiryaev-Roberts sum takes ``ROWS_PER_FALSE_ALARM`` rows on average to reach this limit,
+and so does a weighted mean of sums.
 """
 
 from __future__ import annotations
@@ -25,13 +20,7 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
-from steelyard.proximal.drift_report import (
-    ClassMoments,
-    ColumnChange,
-    DriftReport,
-    compare_moments,
-    event_of,
-)
+from steelyard.proximal.drift_report import ClassMoments, ColumnChange, DriftReport, compare_moments, event_of
 
 _HALF_LIVES_ROWS = np.array([75.0, 1000.0])  # half-lives of the short-term and of the long-term average
 _MIN_DECAYED_ROWS = 5.0  # minimum decayed number of rows of a class for a comparison
@@ -119,8 +108,9 @@ class ChangeMonitor:
     counts: FloatArray = field(default_factory=lambda: np.zeros((0, 0, _N_BINS)))  # axes: class, column, bin
     column_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 4, 0)))  # axes: class, bet, column
     class_counts: FloatArray = field(default_factory=lambda: np.zeros(0))
-    prior_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
+    prior_sums: FloatArray = field(default_factory=lambda: np.zeros((0, len(_SHARE_FACTORS))))
     column_alarms: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    mean_sum: float = 0.0  # weighted mean of all Shiryaev-Roberts sums
 
     def after(
         self,
@@ -158,7 +148,7 @@ class ChangeMonitor:
 
     def evidence(self) -> float:
         """Return the mean Shiryaev-Roberts sum as a fraction of the limit at which an alarm is raised."""
-        return float(min(self._mean_sum() / ROWS_PER_FALSE_ALARM, 1.0))
+        return float(min(self.mean_sum / ROWS_PER_FALSE_ALARM, 1.0))
 
     def report(self, names: Sequence[str] | None = None) -> DriftReport | None:
         """Compare recent blocks with earlier rows since the last change. Returns None with too few rows."""
@@ -171,8 +161,6 @@ class ChangeMonitor:
         """Return row, cause, columns and text of each change."""
         return [event_of(row, report) for row, report in self.events]
 
-    # -- processing of one block --------------------------------------------------------------------
-
     def forgotten(self) -> ChangeMonitor:
         """Return a monitor with only the events, because all sums contain the forgotten rows."""
         return ChangeMonitor(n_rows=self.n_rows, events=self.events, column_alarms=self.column_alarms)
@@ -180,94 +168,91 @@ class ChangeMonitor:
     def _tested(
         self, X: FloatArray, codes: IntArray, labels: Sequence[Label], names: Sequence[str] | None
     ) -> ChangeMonitor:
-        monitor = self._widened(X.shape[1], len(labels))
-        n_rows = self.n_rows + len(X)
-        moments = ClassMoments.of_rows(X, codes, labels)
-        if monitor.edges is None:  # the first block determines the bins
+        """Return the monitor after the tests of one block; an alarm keeps only the rows after the change."""
+        n_rows, moments = self.n_rows + len(X), ClassMoments.of_rows(X, codes, labels)
+        if self.edges is None:  # the first block determines the bins
             levels = np.arange(1, _N_BINS) / _N_BINS
-            return replace(
-                monitor, n_rows=n_rows, edges=np.quantile(X, levels, axis=0).T.copy(), reference=moments
+            edges = np.quantile(X, levels, axis=0).T.copy()
+            return replace(self, n_rows=n_rows, edges=edges, reference=moments)
+        n_classes, n_columns = len(labels), X.shape[1]
+        n_monitored = min(n_classes, _MAX_CLASSES)
+        shapes = {
+            "counts": (n_monitored, n_columns, _N_BINS),
+            "column_sums": (n_monitored, 4, n_columns),
+            "class_counts": (n_classes,),
+            "prior_sums": (n_classes, len(_SHARE_FACTORS)),
+            "column_alarms": (n_columns,),
+        }
+        arrays: dict[str, Any] = {}  # copies, extended by zeros for new classes and columns
+        for name, shape in shapes.items():
+            known = getattr(self, name)
+            arrays[name] = np.pad(
+                known, [(0, max(0, n - m)) for n, m in zip(shape, known.shape, strict=True)]
             )
-        rng = np.random.default_rng(n_rows)
-        counts, column_sums = monitor.counts.copy(), monitor.column_sums.copy()
-        for code in range(min(len(labels), _MAX_CLASSES)):
+        rng, counts, column_sums = np.random.default_rng(n_rows), arrays["counts"], arrays["column_sums"]
+        for code in range(n_monitored):
             rows = X[codes == code]
             if len(rows):
                 uniform = rng.random((2, *rows.shape))
-                p, counts[code] = _native.conformal_p_values(rows, monitor.edges, counts[code], uniform)
+                p, counts[code] = _native.conformal_p_values(rows, self.edges, counts[code], uniform)
                 column_sums[code] = _native.bet_on_columns(column_sums[code], p, _SLOPE, _MAX_SUM)
-        column_sums[:, :, monitor.column_alarms > _MAX_COLUMN_ALARMS] = 0.0
-        prior_sums, class_counts = _native.bet_on_shares(
-            monitor.prior_sums,
-            monitor.class_counts,
-            codes,
-            rng.random((len(codes), len(labels))),
-            _SHARE_FACTORS,
-            _MAX_SUM,
+        column_sums[:, :, arrays["column_alarms"] > _MAX_COLUMN_ALARMS] = 0.0
+        uniform = rng.random((len(codes), n_classes))
+        arrays["prior_sums"], arrays["class_counts"] = _native.bet_on_shares(
+            arrays["prior_sums"], arrays["class_counts"], codes, uniform, _SHARE_FACTORS, _MAX_SUM
         )
-        recent = (*monitor.recent, moments)
-        reference = monitor.reference
+        mean_sum = (1.0 - _PRIOR_WEIGHT) * (float(column_sums.sum()) / max(column_sums.size, 1))
+        if n_classes > 1:
+            mean_sum += _PRIOR_WEIGHT * float(arrays["prior_sums"].mean())
+        reference, recent = self.reference, (*self.recent, moments)
         if len(recent) > _N_RECENT_BLOCKS:
             assert reference is not None
             reference, recent = reference + recent[0], recent[1:]
         monitor = replace(
-            monitor, n_rows=n_rows, counts=counts, column_sums=column_sums, prior_sums=prior_sums,
-            class_counts=class_counts, recent=recent, reference=reference,
-        )  # fmt: skip
-        return monitor._alarmed(names) if monitor._mean_sum() >= ROWS_PER_FALSE_ALARM else monitor
-
-    def _mean_sum(self) -> float:
-        """Return the weighted mean of all Shiryaev-Roberts sums."""
-        if not self.column_sums.size:
-            return 0.0
-        n_classes = len(self.class_counts)
-        columns = float(self.column_sums.sum()) / max(self.column_sums.size, 1)
-        prior = float(self.prior_sums.mean()) if n_classes > 1 else 0.0
-        return (1.0 - _PRIOR_WEIGHT) * columns + _PRIOR_WEIGHT * prior
+            self, n_rows=n_rows, reference=reference, recent=recent, mean_sum=mean_sum, **arrays
+        )
+        return monitor._alarmed(names) if mean_sum >= ROWS_PER_FALSE_ALARM else monitor
 
     def _alarmed(self, names: Sequence[str] | None) -> ChangeMonitor:
         """Return a monitor with one more event and only the moments of the rows after the change."""
-        assert self.reference is not None
-        after, report = _most_significant_split(self.reference, self.recent, names)
-        by_column = self.column_sums.sum(axis=(0, 1))
+        after, report = self._most_significant_split(names)
+        by_column, by_share = self.column_sums.sum(axis=(0, 1)), self.prior_sums.max(initial=0.0)
+        names = [f"x{column}" for column in range(len(by_column))] if names is None else names
         alarms = self.column_alarms.copy()
-        if by_column.size and by_column.max() > self.prior_sums.max(initial=0.0) / 10.0:
+        if by_column.size and by_column.max() > by_share / 10.0:
+            # The tests of means and spreads assume light tails, so they give false alarms for columns such as
+            # amounts. Only columns whose ranks have also changed are reported.
             moved = np.flatnonzero(by_column >= by_column.max() / 100.0)
             alarms[moved] += 1
-            report = _confirmed(report, {_name(column, names) for column in moved.tolist()})
+            moved_names = {str(names[column]) for column in moved.tolist()}
+            columns = [change for change in report.columns if change.column in moved_names]
+            causes = {"prior"} | {change.cause for change in columns}
+            causes_left = [cause for cause in report.causes if cause in causes]
+            report = replace(report, columns=columns, causes=causes_left)
         if not report.causes:  # with too few rows to find a cause in the moments, the bets decide
-            report = self._report_of_bets(report, by_column, names)
-        return ChangeMonitor(
-            n_rows=self.n_rows, events=(*self.events, (self.n_rows, report))[-_MAX_EVENTS:], reference=after,
-            column_alarms=alarms,
-        )  # fmt: skip
+            if by_share > by_column.max(initial=0.0):
+                report = replace(report, causes=["prior"])
+            else:
+                column = int(by_column.argmax())
+                code = int(self.column_sums[:, :, column].sum(axis=1).argmax())
+                frequent = self.class_counts[: len(self.column_sums)].argmax()
+                cause = "features" if code == frequent else "concept"
+                change = ColumnChange(str(names[column]), cause, 1.0, {}, {})
+                report = replace(report, causes=[cause], columns=[change])
+        events = (*self.events, (self.n_rows, report))[-_MAX_EVENTS:]
+        return ChangeMonitor(n_rows=self.n_rows, events=events, reference=after, column_alarms=alarms)
 
-    def _report_of_bets(
-        self, report: DriftReport, by_column: FloatArray, names: Sequence[str] | None
-    ) -> DriftReport:
-        if self.prior_sums.max(initial=0.0) > by_column.max(initial=0.0):
-            return replace(report, causes=["prior"])
-        column = int(by_column.argmax())
-        by_class = self.column_sums[:, :, column].sum(axis=1)
-        cause = "features" if by_class.argmax() == self.class_counts[: len(by_class)].argmax() else "concept"
-        change = ColumnChange(_name(column, names), cause, 1.0, {}, {})
-        return replace(report, causes=[cause], columns=[change])
-
-    def _widened(self, n_columns: int, n_classes: int) -> ChangeMonitor:
-        """Return the monitor with arrays that are large enough for ``n_columns`` and ``n_classes``."""
-        n_monitored = min(n_classes, _MAX_CLASSES)
-        if self.counts.shape[:2] == (n_monitored, n_columns) and len(self.class_counts) == n_classes:
-            return self
-        return replace(
-            self,
-            counts=_padded(self.counts, (n_monitored, n_columns, _N_BINS)),
-            column_sums=_padded(self.column_sums, (n_monitored, 4, n_columns)),
-            class_counts=_padded(self.class_counts, (n_classes,)),
-            prior_sums=_padded(self.prior_sums, (n_classes, len(_SHARE_FACTORS))),
-            column_alarms=_padded(self.column_alarms, (n_columns,)),
-        )
-
-    # -- saving and loading -------------------------------------------------------------------------
+    def _most_significant_split(self, names: Sequence[str] | None) -> tuple[ClassMoments, DriftReport]:
+        """Return the moments after the most significant split of the recent blocks, and its report."""
+        assert self.reference is not None
+        found = []
+        for begin in range(len(self.recent)):
+            before = self.reference + reduce(add, self.recent[:begin]) if begin else self.reference
+            after = reduce(add, self.recent[begin:])
+            report = compare_moments(before, after, names)
+            found.append((min(report.p_values.values()), -begin, after, report))
+        _, _, after, report = min(found, key=lambda split: split[:2])
+        return after, report
 
     def get_state(self) -> dict[str, Any]:
         """Return the events as plain values. The sums restart when a model is loaded."""
@@ -299,36 +284,3 @@ class ChangeMonitor:
             causes = [str(cause) for cause in event["causes"]]
             events.append((int(event["row"]), DriftReport(causes, {}, columns, {}, periods)))
         return cls(n_rows=int(state.get("rows", 0)), events=tuple(events))
-
-
-def _name(column: int, names: Sequence[str] | None) -> str:
-    return f"x{column}" if names is None else str(names[column])
-
-
-def _confirmed(report: DriftReport, moved: set[str]) -> DriftReport:
-    """Return the report with only those columns whose ranks have also changed (``moved``).
-
-    The tests of means and spreads assume light tails, so they give false alarms for columns such as amounts.
-    """
-    columns = [change for change in report.columns if change.column in moved]
-    causes = {"prior"} | {change.cause for change in columns}
-    return replace(report, columns=columns, causes=[cause for cause in report.causes if cause in causes])
-
-
-def _most_significant_split(
-    reference: ClassMoments, recent: Sequence[ClassMoments], names: Sequence[str] | None
-) -> tuple[ClassMoments, DriftReport]:
-    """Split the recent blocks at the most significant change; return the moments after it and the report."""
-    found = []
-    for begin in range(len(recent)):
-        before = reference + reduce(add, recent[:begin]) if begin else reference
-        after = reduce(add, recent[begin:])
-        report = compare_moments(before, after, names)
-        found.append((min(report.p_values.values()), -begin, after, report))
-    _, _, after, report = min(found, key=lambda split: split[:2])
-    return after, report
-
-
-def _padded(values: Any, shape: tuple[int, ...]) -> Any:
-    width = [(0, max(0, wanted - have)) for wanted, have in zip(shape, values.shape, strict=True)]
-    return np.pad(values, width)

@@ -417,7 +417,9 @@ class ExpertEnsemble:
         """Make the new rules and weights visible to predictions."""
         promise = self.decision.online_threshold
         if promise is not None and isinstance(weights, ExpertWeights):
-            weights = replace(weights, threshold=promise.decision_threshold(weights.scores))
+            threshold = promise.decision_threshold(weights.scores)
+            if not np.isnan(threshold):  # otherwise the goal is new, and no threshold was chosen for it yet
+                weights = replace(weights, threshold=threshold, is_promised=True)
         self.snapshot = self.new_snapshot(weights)
         max_rows = (1.0 + SETTINGS.slack) * (SETTINGS.buffer_rows + 2 * SETTINGS.buffer_rows_of_classes)
         if self.params.window != "auto" or len(self.rows) > max_rows:

@@ -1,12 +1,20 @@
-"""Reports on a StreamClassifier: its experts, weights, thresholds and restrictions; and drift."""
+"""Explanations of StreamClassifier: of the model, of drift, and of the predictions of rows.
+
+The combined score is a sum over the experts, so its contributions are sums too. The calibration of an expert
+is a function of one score: contributions to this score are multiplied by the average slope of the function.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from steelyard._deprecation import renamed_attribute
 from steelyard._types import FloatArray, IntArray
@@ -14,16 +22,33 @@ from steelyard.base import Label
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import RealisedRate, is_promise
+from steelyard.ensemble.row_buffer import Block, last_rows
+from steelyard.ensemble.row_input import has_feature_names
+from steelyard.ensemble.score_buffer import align
 from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.snapshot import EnsembleSnapshot, ExpertWeights
+from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows
+from steelyard.exceptions import DataError
+from steelyard.explanation.attribution import Attribution, explain_softmax, sampled_rows
+from steelyard.explanation.neighbors import Change, RememberedRows
+from steelyard.explanation.rows import RowExplanations
 from steelyard.proximal.drift_report import ClassMoments, DriftReport, compare_moments
 
-_PROMISES = {
-    "alarms": "share of alarms among the rows",
-    "alarms_per_day": "alarms per day",
-    "recall": "recall",
-    "precision": "precision of at least",
+if TYPE_CHECKING:
+    from steelyard.tables.schema import Schema
+
+_GOALS = {  # texts for two classes and for more; the texts of target rates are followed by the rate
+    "gmean": ("largest G-mean", "largest mean recall"),
+    "kappa": ("largest Cohen's kappa", "largest kappa of each class"),
+    "f1": ("largest F1 score", "largest F1 of each class"),
+    "alarms": ("share of alarms among the rows",),
+    "alarms_per_day": ("alarms per day",),
+    "recall": ("recall",),
+    "precision": ("precision of at least",),
 }
 _MAX_TEXT_CLASSES = 12  # maximum number of classes in the text; the HTML table has all classes
+_RECENT_ROWS = 1000  # number of remembered rows used as background of explanations
+_ROWS_OF_CLASS = 200  # minimum number of background rows per class, if there are that many
 
 
 @dataclass(frozen=True)
@@ -202,19 +227,17 @@ def explain_ensemble(ensemble: ExpertEnsemble) -> Explanation:
     else:
         # The score of the first class is the negative score of the second class.
         quality, shown, thresholds = weights.auc, weights.weights, [-weights.threshold, weights.threshold]
-    # An expert may have lost its rule since the last update of the expert weights.
-    shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
-    budget, records = stream.budget, []
+    records = []
     for expert, q, w in zip(experts, quality, shown, strict=True):
-        limit = expert.limits(budget)
-        if limit is None:
-            continue
-        name, description = expert.config.name, expert.config.description
-        records.append(ExpertRecord(name, description, float(q), float(w), expert.n_rows, limit))
+        limit = expert.limits(stream.budget)
+        if limit is not None:
+            weight = 0.0 if expert.rule is None else float(w)  # the rule may be lost since the last update
+            name, description = expert.config.name, expert.config.description
+            records.append(ExpertRecord(name, description, float(q), weight, expert.n_rows, limit))
     limits = {record.name: record.limits for record in records if record.limits}
-    if not budget.weighs_experts:
+    if not stream.budget.weighs_experts:
         limits["weights and thresholds"] = (
-            f"disabled: {budget.n_classes} classes are more than {SETTINGS.max_weighed_classes}"
+            f"disabled: {stream.budget.n_classes} classes are more than {SETTINGS.max_weighed_classes}"
         )
     shares, positive = ensemble.shares().tolist(), ensemble.find_positive()
     classes = [ClassRecord(*parts) for parts in zip(labels, thresholds, shares, strict=True)]
@@ -262,16 +285,10 @@ def unlabelled_report(ensemble: ExpertEnsemble, X: FloatArray) -> DriftReport:
 
 def _goal(threshold: Any, n_classes: int) -> str:
     if isinstance(threshold, str):
-        many = {
-            "gmean": "largest mean recall",
-            "kappa": "largest kappa of each class",
-            "f1": "largest F1 of each class",
-        }
-        two = {"gmean": "largest G-mean", "kappa": "largest Cohen's kappa", "f1": "largest F1 score"}
-        return (two if n_classes < 2 else many)[threshold]
+        return _GOALS[threshold][0 if n_classes < 2 else 1]
     if is_promise(threshold):
         ((name, target),) = threshold.items()
-        return f"{_PROMISES[name]} {target:.4g}"
+        return f"{_GOALS[name][0]} {target:.4g}"
     return f"lowest cost, {threshold['miss']:g} for a miss and {threshold['alarm']:g} for a false alarm"
 
 
@@ -287,3 +304,217 @@ def _class_line(record: ClassRecord, word: str, is_binary: bool) -> str:
         rule = f"the weighted sum of log-odds is above {record.threshold:.2f} (decision_function above 0)"
         return f"{share}, is predicted if {rule}."
     return f"{share}, is predicted above a combined score of {record.threshold:.2f}."
+
+
+# -- predictions of rows ------------------------------------------------------------------------------
+
+
+def attribution(
+    ensemble: ExpertEnsemble,
+    X: FloatArray,
+    rows: FloatArray,
+    wide: sp.csr_matrix | None,
+    background: FloatArray | None,
+) -> Attribution:
+    """Return contributions of the columns of X; ``rows`` and ``wide`` are X as the input of the experts."""
+    snapshot, hashed = ensemble.snapshot, ensemble.input.hashed
+    if isinstance(hashed, HashedTable):
+        raise DataError(
+            f"rows of tables with more than {SETTINGS.max_columns} columns cannot be explained.",
+            source="StreamClassifier.explain",
+            hint="select the columns that matter before learning",
+        )
+    others = sampled_rows(_recent_rows(ensemble).X if background is None else background)
+    unhash = None if hashed is None else partial(unhashed, X=X, view=hashed)
+    raw = snapshot.raw_scores(rows, wide)
+    return explain_snapshot(snapshot, rows, others, raw, wide=wide, unhash=unhash)
+
+
+def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], FloatArray]) -> RememberedRows:
+    """Return the background rows of explanations; ``dense`` converts rows to the input of the experts."""
+    recent, views = _recent_rows(ensemble), ensemble.views
+    labels = np.array([*ensemble.labels, None], dtype=object)[:-1][recent.codes]
+
+    def ranks(rows: FloatArray) -> FloatArray:
+        return rows if views.ranks is None else TransformedRows(rows, views).ranks
+
+    has_values = ensemble.input.hashed is None
+    rows = recent.X if has_values else ranks(recent.X)
+    return RememberedRows(rows, labels, recent.numbers, lambda X: ranks(dense(X)), has_values)
+
+
+def _recent_rows(ensemble: ExpertEnsemble) -> Block:
+    """Return the last rows, and the last rows of each class, in the row buffer."""
+    rows = ensemble.rows
+    numbers = last_rows(rows.numbers, rows.codes, _RECENT_ROWS, _ROWS_OF_CLASS, ensemble.window_start)
+    recent = rows.at(numbers)
+    return recent if len(recent) else rows.block
+
+
+def explain_snapshot(
+    snapshot: EnsembleSnapshot,
+    X: FloatArray,
+    background: FloatArray,
+    raw: FloatArray,
+    *,
+    wide: sp.csr_matrix | None = None,
+    unhash: Callable[[Attribution], Attribution] | None = None,
+) -> Attribution:
+    """Return contributions of columns to the scores returned by :meth:`EnsembleSnapshot.decide`.
+
+    ``raw`` has the scores of all experts. If rows are hashed, ``wide`` has the original columns, and
+    ``unhash`` divides the contributions of hashed columns among the original columns.
+    """
+    rows, others = TransformedRows(X, snapshot.views, wide), TransformedRows(background, snapshot.views)
+    weights, n_planes = snapshot.weights, raw.shape[2]
+    contributions, base = np.zeros((*X.shape, n_planes)), np.zeros(n_planes)
+    of_wide_rows: Any = 0.0  # contributions of original columns by experts that learn rows before hashing
+    known = [e for e, rule in enumerate(snapshot.rules) if rule is not None and not np.isnan(raw[:, e]).all()]
+    for expert in known[:1] if weights is None else known:
+        factor = 1.0 if weights is None else weights.weights[expert]
+        if factor == 0.0:
+            continue
+        part = _expert_part(snapshot, expert, rows, others, raw[:, expert])
+        if isinstance(weights, ExpertWeights):
+            knots, values = weights.tables[expert]
+            interpolate: Any = partial(np.interp, xp=knots, fp=values)
+            part = transformed(part, raw[:, expert], interpolate, (knots, values))
+        elif weights is not None:
+            factor /= weights.scales[expert]
+        rule = snapshot.rules[expert]
+        if rule is not None and rule.uses_wide_rows:
+            of_wide_rows = of_wide_rows + factor * part.contributions
+        else:
+            contributions = contributions + factor * part.contributions
+        base = base + factor * part.base
+    total = Attribution(contributions, base)
+    if unhash is not None:
+        total = unhash(total)
+        total = replace(total, contributions=total.contributions + of_wide_rows)
+    if weights is None:
+        return total
+    if isinstance(weights, ExpertWeights):
+        totals = weights.scores(raw)[:, None]
+        decision_table = None if weights.is_promised else weights.decision_table
+        decided = transformed(total.adjusted(totals), totals, weights.decisions, decision_table)
+        return decided.adjusted(weights.decisions(totals))
+    scaled = Attribution(
+        weights.slope * total.contributions, weights.slope * (total.base - weights.thresholds)
+    )
+    return explain_softmax(scaled)
+
+
+def _expert_part(
+    snapshot: EnsembleSnapshot, expert: int, rows: TransformedRows, others: TransformedRows, raw: FloatArray
+) -> Attribution:
+    """Return contributions to the scores of one expert, aligned with the classes of the snapshot.
+
+    A class that the expert does not know has the expert's lowest score, as in the weighted sum.
+    """
+    rule = snapshot.rules[expert]
+    assert rule is not None
+    part = rule.attribution(rows, others)
+    contributions = align(part.contributions, rule.classes, snapshot.classes)
+    base = align(part.base[None], rule.classes, snapshot.classes)[0]
+    unknown = np.isnan(base)
+    if unknown.any():
+        lowest = np.nanargmin(raw, axis=1)
+        contributions = np.where(
+            unknown, contributions[np.arange(len(raw)), :, lowest][:, :, None], contributions
+        )
+        base = np.where(unknown, np.nanmin(base), base)
+        raw = np.where(np.isnan(raw), np.nanmin(raw, axis=1, keepdims=True), raw)
+    return Attribution(contributions, base).adjusted(raw)
+
+
+def transformed(
+    part: Attribution,
+    scores: FloatArray,
+    function: Callable[[FloatArray], FloatArray],
+    table: tuple[FloatArray, FloatArray] | None = None,
+) -> Attribution:
+    """Return contributions to a function of one score, for two classes.
+
+    ``table`` has the knots and values of the function, which is linear between two knots. Without a table the
+    function is :func:`signed_scores`, apart from a constant.
+    """
+    base = function(part.base)
+    change, changed = scores - part.base, function(scores) - base
+    slope = np.divide(changed, change, out=np.zeros_like(change), where=change != 0.0)
+    same = change[:, 0] == 0.0
+    if same.any():  # the contributions cancel out, so the slope of the function is used
+        slope[same] = (
+            np.minimum(1.0, np.abs(base)) ** 2 if table is None else _slope_at(float(part.base[0]), *table)
+        )
+    return Attribution(part.contributions * slope[:, None, :], base)
+
+
+def _slope_at(score: float, knots: FloatArray, values: FloatArray) -> float:
+    if len(knots) < 2:
+        return 0.0
+    piece = int(np.clip(np.searchsorted(knots, score, side="right") - 1, 0, len(knots) - 2))
+    width = float(knots[piece + 1] - knots[piece])
+    return float(values[piece + 1] - values[piece]) / width if width > 0.0 else 0.0
+
+
+def unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
+    """Return contributions of the original columns of hashed rows.
+
+    The contribution of a hashed column is divided among its original columns in proportion to the absolute
+    values of the row, or evenly if all of these values are zero.
+    """
+    places: IntArray = view.sketch()[0]
+    size = np.abs(X)
+    total = np.zeros((len(X), view.n_columns))
+    for row, line in enumerate(size):
+        total[row] = np.bincount(places, line, minlength=view.n_columns)
+    count = np.bincount(places, minlength=view.n_columns)[places]
+    share = np.divide(
+        size,
+        total[:, places],
+        out=np.broadcast_to(1.0 / count, size.shape).copy(),
+        where=total[:, places] > 0.0,
+    )
+    return Attribution(part.contributions[:, places] * share[:, :, None], part.base)
+
+
+def with_table_values(found: RowExplanations, schema: Schema, X: Any) -> RowExplanations:
+    """Return an explanation with the values of the table X: categories, times and weekdays as texts.
+
+    A change of a category is dropped if its new value is not the code of a known category.
+    """
+    columns = [schema.texts_of(place) for place in range(len(found.column_names))]
+    if not any(columns):
+        return found
+    by_name = dict(zip(found.column_names, columns, strict=True))
+
+    def decoded(rows: NDArray[Any]) -> NDArray[Any]:
+        values = rows.astype(object)
+        for place, texts in enumerate(columns[: rows.shape[-1]]):
+            if texts is not None:
+                values[..., place] = texts(rows[..., place])
+        return values
+
+    def decoded_change(change: Change) -> Change | None:
+        values = {
+            name: value if (texts := by_name[name]) is None else texts(np.array([value]))[0]
+            for name, value in change.values.items()
+        }
+        return None if None in values.values() else replace(change, values=values)
+
+    values = decoded(found.values)
+    if schema.categorical and has_feature_names(X):
+        for place, texts in schema.category_texts(X, "explain").items():
+            values[:, place] = texts  # also the categories that were never learned
+    return replace(
+        found,
+        values=values,
+        nearest=[
+            [near if near.values is None else replace(near, values=decoded(near.values)) for near in rows]
+            for rows in found.nearest
+        ],
+        changes=[
+            [known for change in rows if (known := decoded_change(change)) is not None]
+            for rows in found.changes
+        ],
+    )

@@ -1,28 +1,23 @@
 """Thresholds that keep a target rate: alarms, alarms per day, recall or precision.
 
-The page docs/guarantees.md states the guarantees, with proofs. In short, let the *balance* x be the number of
-events (alarms, or missed positives) minus the target number. Then:
-
-    threshold = quantile of recent scores at the level  expit(logit(target) - tan(pi * x / (2 * tolerance)))
-
-The balance is updated after every row. At a balance of plus or minus the tolerance the level is 0 or 1, so
-the balance never leaves this range by more than one event, whatever the data.
+The page docs/guarantees.md has the formulas and the guarantees, with proofs. The *balance* is the number of
+events (alarms, or missed positives) minus the target number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from steelyard._concurrency import lock_of, shallow_copy
+from steelyard._concurrency import lock_of, state_without_lock
 from steelyard._types import FloatArray
-from steelyard.ensemble.alarm_log import AlarmLog
 from steelyard.ensemble.calibration import ExpectedRecall, PrecisionLevels
+from steelyard.ensemble.snapshot import PredictedScores
 from steelyard.exceptions import DataError
 from steelyard.metrics.formulas import rate_interval
 from steelyard.thresholds import choose_threshold
@@ -35,6 +30,16 @@ _MISS_TOLERANCE = 8.0  # allowed deviation in missed positives
 _DAILY_TOLERANCE = (2.0, 0.1)  # allowed deviation: minimum in alarms, and fraction of the alarms per day
 _SECONDS_PER_DAY = 86_400.0
 _NO_ALARM_FACTOR = 1e6  # the threshold for no alarms is this multiple of the largest score
+_IDLE_BALANCE = -0.7  # lowest balance after a period without rows, in multiples of the tolerance
+_RECENT_ROWS = 2000  # number of predicted rows whose scores are kept
+_MIN_RECENT_ROWS = 200  # with fewer predicted rows, labelled rows are used instead
+_REFRESH_ROWS = 50  # number of new rows after which the recent scores are sorted again
+_GAP_HALF_LIFE_ROWS = 5000.0  # half-life of the decayed mean time between rows
+# Maximum number of entries of AlarmLog._excess; beyond it, every second entry is dropped.
+_MAX_EXCESS_ENTRIES = 1000
+# Attributes of both classes in files.
+_LOG_NUMBERS = ("n_rows", "n_alarms", "balance", "last_time", "seconds_per_row")
+_NUMBERS = ("n_positives", "n_found", "n_labelled_alarms", "n_true_alarms", "balance", "delay")
 
 
 def is_promise(goal: object) -> bool:
@@ -102,29 +107,172 @@ class RateControl:
             return float(expit(logit(self.target) - np.tan(0.5 * np.pi * balance / self.tolerance)))
 
     def limits(self, tails: FloatArray) -> FloatArray:
-        """Return the largest balance at which a row is an event.
-
-        ``tails`` are the shares of recent scores that are at least as extreme as the score of each row. This
-        method is the inverse function of :meth:`level`.
-        """
+        """Return the balance with the :meth:`level` of each row: its share of recent scores as extreme."""
         with np.errstate(divide="ignore"):
             size = np.maximum(logit(self.target), -1e300) - logit(tails)
         return np.asarray(self.tolerance * (2.0 / np.pi) * np.arctan(size))
 
 
+class AlarmLog:
+    """Numbers of predicted rows and alarms of a model, and scores of recent rows, behind a lock of its own.
+
+    All snapshots of a model share one log, because the target rate counts the alarms of all snapshots.
+    """
+
+    def __init__(self) -> None:
+        self.n_rows = self.n_alarms = 0
+        self.balance = 0.0  # number of alarms minus their target number
+        self.last_time = self.seconds_per_row = float("nan")
+        self.raw: FloatArray | None = None  # raw scores of recent rows, oldest first
+        self.keys: Keys = np.zeros(0, dtype=np.uint64)
+        self.probabilities: FloatArray | None = None  # probabilities of the rows in ``raw``, or None
+        # Alarm, row number and result of tails() for each predicted row whose label has not arrived yet.
+        # The alarm is 1, 0, or NaN if there was no threshold.
+        self.decided = PredictedScores()
+        # Number of predicted rows and cumulative excess after each call of note_excess().
+        self._excess: list[tuple[int, float]] = [(0, 0.0)]
+        # Cache of tails(): the combining function, the number of rows, and the sorted scores.
+        self._sorted: tuple[object, int, FloatArray] | None = None
+
+    def note_times(self, time: FloatArray | None, *, predicted: bool) -> FloatArray | None:
+        """Update the mean time between rows; return the seconds between each row and the previous one."""
+        if time is None or not len(time):
+            return None
+        with lock_of(self):
+            before = self.last_time if predicted else float("nan")
+            gaps = np.diff(time, prepend=time[0] if np.isnan(before) else before)
+            gaps = np.maximum(gaps, 0.0)
+            known = gaps if not np.isnan(before) else gaps[1:]
+            if len(known):
+                mean, decay = float(known.mean()), 0.5 ** (len(known) / _GAP_HALF_LIFE_ROWS)
+                old = self.seconds_per_row
+                self.seconds_per_row = mean if np.isnan(old) else decay * old + (1.0 - decay) * mean
+            if predicted:
+                self.last_time = float(time[-1])
+        return gaps
+
+    def record(
+        self, keys: Keys, alarms: FloatArray, tails: FloatArray | None = None, *, is_own: bool = True
+    ) -> None:
+        """Keep decisions until the labels of the rows arrive; count those of this copy of the model."""
+        unknown = np.full(len(keys), np.nan)
+        with lock_of(self):
+            numbers = self.n_rows + np.arange(len(keys), dtype=np.float64) if is_own else unknown
+            decided = np.stack([alarms, numbers, unknown if tails is None else tails], axis=1)
+            self.decided.keep(keys, [0, 1], decided[:, :, None])
+            if is_own:
+                self.n_rows += len(keys)
+                self.n_alarms += int(np.nansum(alarms))
+
+    def note_excess(self, excess: float) -> None:
+        """Add ``excess``, the expected minus the target miss rate, for every row since the last call."""
+        n_rows, total = self._excess[-1]
+        if self.n_rows > n_rows:
+            self._excess.append((self.n_rows, total + excess * (self.n_rows - n_rows)))
+        if len(self._excess) > _MAX_EXCESS_ENTRIES:
+            self._excess = [*self._excess[1::2], self._excess[-1]]
+
+    def last_excess(self, n_rows: float) -> float:
+        """Return the sum of the recorded excesses over the last ``n_rows`` predicted rows."""
+        if n_rows <= 0.0:
+            return 0.0
+        rows, sums = zip(*self._excess, strict=True)
+        return float(sums[-1] - np.interp(self.n_rows - n_rows, rows, sums))
+
+    def take(self, keys: Keys) -> FloatArray:
+        """Remove and return alarm, row number and tail share of rows, or NaN if a row was never predicted."""
+        found = np.full((len(keys), 3, 1), np.nan)
+        self.decided.take(keys, [0, 1], found)
+        return found[:, :, 0]
+
+    def tails(
+        self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any, sign: float
+    ) -> FloatArray:
+        """Return the share of recently predicted rows with at least each score; scores are times ``sign``."""
+        if self.raw is None or len(self.raw) < _MIN_RECENT_ROWS:
+            return np.asarray(default(scores))
+        cached, key = self._sorted, getattr(combine, "__self__", combine)
+        if cached is None or cached[0] is not key or self.n_rows - cached[1] >= _REFRESH_ROWS:
+            cached = self._sorted = (key, self.n_rows, np.sort(sign * combine(self.raw)))
+        ascending = cached[2]
+        n_as_high = len(ascending) - np.searchsorted(ascending, scores, side="left")
+        return np.asarray((n_as_high + 1.0) / (len(ascending) + 1.0))
+
+    def decide(self, limits: FloatArray, due: FloatArray, tolerance: float) -> FloatArray:
+        """Raise an alarm for each row at whose turn the balance is at most its limit.
+
+        ``due`` is the number of alarms that each row adds to the target.
+        """
+        balance, alarms = self.balance, []
+        for limit, allowance in zip(limits.tolist(), due.tolist(), strict=True):
+            is_alarm = balance <= limit
+            alarms.append(is_alarm)
+            # A period without rows must not be followed by a burst of the alarms that were not raised.
+            lowest = -tolerance - 1.0 if allowance <= 1.0 else min(balance, _IDLE_BALANCE * tolerance)
+            balance = max(balance + is_alarm - allowance, lowest)
+        self.balance = balance
+        return np.array(alarms, dtype=np.float64)
+
+    def append(self, raw: FloatArray, keys: Keys, probabilities: FloatArray | None = None) -> None:
+        """Append the raw scores of predicted rows, and the probabilities that they are positive."""
+        if self.raw is not None and self.raw.shape[1:] == raw.shape[1:]:
+            raw, keys = np.concatenate([self.raw, raw]), np.concatenate([self.keys, keys])
+            if probabilities is not None and self.probabilities is not None:
+                probabilities = np.concatenate([self.probabilities, probabilities])
+        self.raw, self.keys = raw[-_RECENT_ROWS:], keys[-_RECENT_ROWS:]
+        self.probabilities = None if probabilities is None else probabilities[-_RECENT_ROWS:]
+
+    def drop(self, keys: Keys) -> None:
+        """Remove the scores of forgotten rows."""
+        with lock_of(self):
+            self.take(keys)
+            if self.raw is not None:
+                keep = ~np.isin(self.keys, keys)
+                self.raw, self.keys, self._sorted = self.raw[keep], self.keys[keep], None
+                if self.probabilities is not None:
+                    self.probabilities = self.probabilities[keep]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**state_without_lock(self), "_sorted": None}
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the log as arrays and plain values, without the decisions on unlabelled rows."""
+        with lock_of(self):
+            numbers = {name: getattr(self, name) for name in _LOG_NUMBERS}
+            return {**numbers, "raw": self.raw, "keys": self.keys, "probabilities": self.probabilities}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Restore a log from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
+        log = cls()
+        for name in _LOG_NUMBERS:
+            setattr(log, name, type(getattr(log, name))(state[name]))
+        log._excess = [(log.n_rows, 0.0)]
+        if state["raw"] is not None:
+            log.raw = np.asarray(state["raw"], dtype=np.float64)
+            log.keys = np.asarray(state["keys"], dtype=np.uint64)
+            if log.raw.ndim != 3 or log.keys.shape != log.raw.shape[:1]:
+                raise ValueError("corrupt alarm log: expected one row of scores for each key")
+            if state.get("probabilities") is not None:  # files of earlier versions do not contain them
+                log.probabilities = np.asarray(state["probabilities"], dtype=np.float64)
+                if log.probabilities.shape != log.keys.shape:
+                    raise ValueError("corrupt alarm log: expected one probability for each key")
+        if not 0 <= log.n_alarms <= log.n_rows or not np.isfinite(log.balance):
+            raise ValueError("corrupt alarm log: impossible number of alarms")
+        return log
+
+
 class OnlineThreshold:
     """Decision threshold that keeps a target rate, for two classes.
 
-    The state has two parts. The log of predictions changes when rows are predicted and is shared by all
-    snapshots of a model. The other attributes change when labels arrive; learners copy them first
-    (:meth:`copy`).
-
-    The goal is ``{"alarms": share}``, ``{"alarms_per_day": number}``, ``{"recall": share}`` or
-    ``{"precision": share}``. The sign is -1 if the first of two classes is the positive one: scores passed to
-    the methods are high for the second class; :meth:`choose` and :meth:`threshold` use scores times ``sign``.
+    The log changes when rows are predicted and is shared by all snapshots of a model; the other attributes
+    change when labels arrive, and learners copy them first. The sign is -1 if the first of two classes is the
+    positive one: scores passed to the methods are high for the second class; :meth:`choose` and
+    :meth:`threshold` use scores times ``sign``.
     """
 
     def __init__(self, goal: Mapping[str, float], sign: float = 1.0) -> None:
+        self.goal = dict(goal)
         ((self.name, self.target),) = goal.items()
         self.sign = sign
         self.log = AlarmLog()
@@ -136,10 +284,6 @@ class OnlineThreshold:
         self.expected = ExpectedRecall() if self.name == "recall" else None
         # Recent scores of labelled positives and negatives, and the share of positives.
         self._sides: tuple[FloatArray, FloatArray, float] | None = None
-
-    def copy(self) -> OnlineThreshold:
-        """Return a copy that shares only the alarm log."""
-        return shallow_copy(self)
 
     @property
     def decides_rows(self) -> bool:
@@ -164,8 +308,6 @@ class OnlineThreshold:
             )
         return float(np.clip(self.target * seconds / _SECONDS_PER_DAY, 1e-9, 0.5))
 
-    # -- predicting ---------------------------------------------------------------------------------
-
     def alarms(
         self,
         scores: FloatArray,
@@ -174,31 +316,25 @@ class OnlineThreshold:
         combine: Callable[[FloatArray], FloatArray],
         time: FloatArray | None = None,
     ) -> Flags:
-        """Decide row by row whether to raise an alarm, and count the alarms. Returns a mask of the alarms.
+        """Decide row by row whether to raise an alarm, count the alarms, and return them as a mask.
 
-        ``raw`` are the scores of the experts, which are stored. ``combine`` combines them with the current
-        weights, and ``scores`` are the result, before a threshold is subtracted. ``keys`` are hashes of the
-        rows.
+        ``raw`` are the scores of the experts, ``scores`` their combination by ``combine`` before a threshold
+        is subtracted, and ``keys`` the hashes of the rows.
         """
-        log, scores = self.log, self.sign * scores
+        log, scores, tolerance = self.log, self.sign * scores, _ALARM_TOLERANCE
         with lock_of(log):
             gaps = log.note_times(time, predicted=True)
             share = self._alarm_share()
             due = np.full(len(scores), share)
-            if self.name == "alarms_per_day" and gaps is not None:
-                due = self.target * gaps / _SECONDS_PER_DAY
-            control = RateControl(share, self._alarm_tolerance())
+            if self.name == "alarms_per_day":
+                least, fraction = _DAILY_TOLERANCE
+                tolerance = max(least, fraction * self.target)
+                due = due if gaps is None else self.target * gaps / _SECONDS_PER_DAY
             tails = log.tails(scores, combine, self._labelled_tails, self.sign)
-            alarms = log.decide(control.limits(tails), due, control.tolerance)
+            alarms = log.decide(RateControl(share, tolerance).limits(tails), due, tolerance)
             log.append(raw, keys)
             log.record(keys, alarms, tails)
         return np.asarray(alarms > 0.0)
-
-    def _alarm_tolerance(self) -> float:
-        if self.name == "alarms":
-            return _ALARM_TOLERANCE
-        least, fraction = _DAILY_TOLERANCE
-        return max(least, fraction * self.target)
 
     def _labelled_tails(self, scores: FloatArray) -> FloatArray:
         """Return the share of recent labelled rows with an equal or higher score, or 0.5 without any rows."""
@@ -230,26 +366,15 @@ class OnlineThreshold:
             log.record(keys, alarms, tails)
             log.note_excess(self._excess)
 
-    def without_threshold(self, decisions: FloatArray) -> FloatArray:
-        """Return the decisions while there is no threshold: no alarms if the target is a precision."""
-        far = self.sign * _NO_ALARM_FACTOR * (1.0 + np.abs(decisions))
-        return decisions - far if self.levels is not None else decisions
-
     def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return the share of labelled or predicted rows with an equal or higher score.
-
-        The larger of the two shares is returned.
-        """
+        """Return the share of labelled or of predicted rows, if larger, with an equal or higher score."""
         tails = self._labelled_tails(scores)
         return np.maximum(tails, self.log.tails(scores, combine, lambda _: tails, self.sign))
 
-    # -- learning -----------------------------------------------------------------------------------
-
     def learn(self, scores: FloatArray, threshold: float, keys: Keys, is_positive: Flags) -> None:
-        """Update the state with labels. For rows that were never predicted, the current threshold decides.
+        """Update the state with labels and combined out-of-sample scores of rows.
 
-        ``scores`` are out-of-sample scores, combined by the current weights; ``keys`` are hashes of the rows.
-        The threshold is NaN if there is none yet.
+        For rows that were never predicted the current threshold decides; it is NaN if there is none yet.
         """
         decided, numbers, tails = self.log.take(keys).T
         is_new = np.isnan(numbers)  # rows that were not predicted, or only by another copy of the model
@@ -295,9 +420,9 @@ class OnlineThreshold:
         return ((scores > threshold) == (self.sign > 0.0)).astype(np.float64)
 
     def threshold(self, combine: Callable[[FloatArray], FloatArray] | None = None) -> float:
-        """Return the threshold for the current state, or NaN before the first recent scores."""
+        """Return the threshold for the current state; NaN or, for a precision, inf before recent scores."""
         if self._sides is None:
-            return float("nan")
+            return float("nan" if self.levels is None else "inf")
         positive, negative, share = self._sides
         if self.decides_rows:
             return choose_threshold(positive, negative, self.per_row, share)
@@ -311,10 +436,7 @@ class OnlineThreshold:
         return max(-far, min(_below_quantile(positive, level), self._expected_threshold(level, combine)))
 
     def _expected_threshold(self, level: float, combine: Callable[[FloatArray], FloatArray] | None) -> float:
-        """Return the threshold with the expected share ``level`` of misses among recent predicted rows.
-
-        If labels are late, labelled positives are old. Predicted rows show how the scores have changed since.
-        """
+        """Return the threshold with the expected share ``level`` of misses among recent predicted rows."""
         with lock_of(self.log):
             raw, probabilities = self.log.raw, self.log.probabilities
         if self.expected is None or combine is None or raw is None or probabilities is None or level >= 1.0:
@@ -322,11 +444,7 @@ class OnlineThreshold:
         return self.expected.threshold(self.sign * combine(raw), probabilities, level)
 
     def _expected_balance(self, share: float) -> float:
-        """Return the balance of labelled positives plus the expected balance of unlabelled positives.
-
-        Thresholds chosen since the last labels have not shown their effect yet. Without this term every miss
-        would be compensated repeatedly until the labels arrive (Smith predictor).
-        """
+        """Return the balance of labelled positives plus that expected of others (a Smith predictor)."""
         with lock_of(self.log):
             return self.balance + share * self.log.last_excess(self.delay)
 
@@ -343,8 +461,6 @@ class OnlineThreshold:
                 tails = self._top_tails(scores, combine)
         n_below = int(np.count_nonzero(tails > level))  # tails decrease with the score
         return far if n_below == len(scores) else float(scores[max(n_below - 1, 0)])
-
-    # -- results and files --------------------------------------------------------------------------
 
     def realised(self) -> list[RealisedRate]:
         """Return the observed rates of alarms, recall and precision."""
@@ -363,7 +479,7 @@ class OnlineThreshold:
     def get_state(self) -> dict[str, Any]:
         """Return the state as arrays and plain values."""
         return {
-            "goal": {self.name: self.target},
+            "goal": self.goal,
             "sign": self.sign,
             "log": self.log.get_state(),
             **{name: getattr(self, name) for name in _NUMBERS},
@@ -396,20 +512,9 @@ class OnlineThreshold:
         return made
 
 
-_NUMBERS = ("n_positives", "n_found", "n_labelled_alarms", "n_true_alarms", "balance", "delay")
-
-
 def plain_scores(raw: FloatArray) -> FloatArray:
     """Return the scores of a single classifier from its raw scores of shape (n_rows, 1, 1)."""
     return raw[:, 0, 0]
-
-
-def continue_log(threshold: OnlineThreshold | None, predecessor: OnlineThreshold | None) -> None:
-    """Let a copy of a model continue the alarm log of an earlier copy if both have the same goal."""
-    if threshold is None or predecessor is None:
-        return
-    if (threshold.name, threshold.target) == (predecessor.name, predecessor.target):
-        threshold.log = predecessor.log
 
 
 def _count(alarms: FloatArray, is_positive: Flags) -> tuple[int, int, int]:

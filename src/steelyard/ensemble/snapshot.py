@@ -23,6 +23,7 @@ from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.score_buffer import align, with_new_experts
 from steelyard.ensemble.settings import SETTINGS, n_planes
 from steelyard.ensemble.views import TransformedRows, Views
+from steelyard.thresholds import signed_scores, unsigned_scores
 
 if TYPE_CHECKING:
     from steelyard.ensemble.mixing import WeightCorrection
@@ -42,6 +43,9 @@ class ExpertWeights:
     slope: float = 1.0  # slope * sum + bias are the log-odds for equally frequent classes
     bias: float = 0.0
     correction: WeightCorrection | None = None  # the correction that the weights include
+    # Whether the threshold follows a target rate. It may then be far from 0, so it decides only the sign of
+    # the decisions: see signed_scores().
+    is_promised: bool = False
     # Knots and values of the function that converts weighted sums to decisions. It is 0 at the threshold and
     # the identity beyond the knots, so the highest decisions can be compared although the threshold moves.
     decision_table: tuple[FloatArray, FloatArray] = field(init=False, repr=False, compare=False)
@@ -67,11 +71,15 @@ class ExpertWeights:
 
     def decisions(self, totals: FloatArray) -> FloatArray:
         """Return decisions of weighted sums: positive for the second class, increasing with the sum."""
+        if self.is_promised:
+            return signed_scores(totals, totals > self.threshold)
         # The sign of the difference is exact, that of the interpolation is not.
         return np.copysign(_interpolated(totals, *self.decision_table), totals - self.threshold)
 
     def totals_of(self, decisions: FloatArray) -> FloatArray:
         """Return the weighted sums that have these :meth:`decisions`."""
+        if self.is_promised:
+            return unsigned_scores(decisions)
         return _interpolated(decisions, *self.decision_table[::-1])
 
     def log_odds(self, decisions: FloatArray) -> FloatArray:
@@ -82,6 +90,7 @@ class ExpertWeights:
         """Return the weights as arrays and plain values."""
         tables = [list(table) for table in self.tables]
         numbers = {"cut": self.threshold, "slope": self.slope, "bias": self.bias}
+        numbers["promised"] = self.is_promised
         return {"tables": tables, "auc": self.auc, "weights": self.weights, **numbers}
 
     @classmethod
@@ -97,7 +106,9 @@ class ExpertWeights:
             raise ValueError("corrupt weights: a table needs one value at each knot")
         cut = float(state["cut"])
         # Files of version 0.2 contain no calibration; a unit slope around the threshold replaces it.
-        return cls(tables, auc, weights, cut, float(state.get("slope", 1.0)), float(state.get("bias", -cut)))
+        slope, bias = float(state.get("slope", 1.0)), float(state.get("bias", -cut))
+        is_promised = bool(state.get("promised", False))
+        return cls(tables, auc, weights, cut, slope, bias, is_promised=is_promised)
 
 
 _NO_TABLE = (np.zeros(1), np.zeros(1))

@@ -23,15 +23,21 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
+from steelyard.ensemble.decision import ThresholdedClassifier
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts.linear import LinearExpert
-from steelyard.ensemble.explanation import explain_ensemble, labelled_report, unlabelled_report
+from steelyard.ensemble.explanation import (
+    attribution,
+    explain_ensemble,
+    labelled_report,
+    remembered_rows,
+    unlabelled_report,
+    with_table_values,
+)
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block
-from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
 from steelyard.ensemble.row_input import RowInput, has_feature_names, row_keys
 from steelyard.ensemble.state import get_state, restored_ensemble
-from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
@@ -49,7 +55,7 @@ from steelyard.params import (
 from steelyard.persistence import storable
 from steelyard.proximal import DriftReport, ProximalSVC
 from steelyard.tables.schema import Schema
-from steelyard.thresholds import ThresholdChoice
+from steelyard.thresholds import ThresholdChoice, signed_scores
 from steelyard.windowing.sliding import window_size
 
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
@@ -148,7 +154,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     With two classes the weights are corrected by a logistic regression on the log-odds of 5,000 rows.
     Before two rows of each class are scored, the linear expert over all rows predicts alone.
     :meth:`decision_function` is 0 at the threshold. Farther than 1 from both the threshold and 0, on the
-    other side of 0 farther than the threshold, it does not depend on the threshold.
+    other side of 0 farther than the threshold, it does not depend on the threshold. With a target rate only
+    its sign depends on the threshold: of equally predicted rows, those with larger log-odds score higher.
 
     :meth:`forget` removes rows exactly from every expert that remembers them, and from the recent scores.
     The scores of other rows, the rank transformation and the random map (fitted on the first 1,000 rows) do
@@ -332,6 +339,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     ) -> None:
         try:
             ensemble = self._ensemble = self._copied_ensemble()
+            known, n_before = ensemble.decision.online_threshold, len(ensemble.snapshot.classes)
             added = None if add is None else self._block(add, method, time)
             forgotten = None if forget is None else self._block(forget, "forget")
             if isinstance(self.threshold, Mapping) or ensemble.decision.online_threshold is not None:
@@ -340,6 +348,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             if promise is not None and added is not None and time is not None:
                 promise.log.note_times(checked_times(time, len(added)), predicted=False)
             ensemble.change(added, forgotten)
+            self._warn_without_rate(known, n_before, len(ensemble.snapshot.classes))
         except SteelyardError as error:
             raise error.with_source(f"{type(self).__name__}.{method}") from None
 
@@ -399,16 +408,13 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         pending = np.bincount(ensemble.pending.codes(), minlength=len(ensemble.labels)).astype(np.int64)
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
 
-    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores minus the threshold (log-probabilities for more than two classes), and classes."""
-        raw, keys = self._raw_scores(X, method)
+    def _decided(self, raw: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
         snapshot, promise = self._ensemble.snapshot, self._ensemble.decision.online_threshold
         decisions = snapshot.decide(raw)
-        is_recorded = method in {"predict", "decision_function"} and len(snapshot.classes) == 2
-        if promise is not None and not promise.decides_rows and is_recorded:
-            promise.record(snapshot.totals(raw), snapshot.threshold, raw, keys, snapshot.totals)
-            if snapshot.weights is None:
-                decisions = promise.without_threshold(decisions)
+        # A precision is promised by tests of recent scores: before there are any, no row is an alarm.
+        is_untested = snapshot.weights is None and promise is not None and promise.levels is not None
+        if promise is not None and is_untested and len(snapshot.classes) == 2:
+            decisions = signed_scores(decisions, promise.sign < 0.0)
         return decisions, snapshot.labels
 
     def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[np.uint64]]:
@@ -432,15 +438,12 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     def _is_mirrored(self) -> bool:
         return self._ensemble.decision.is_mirrored(self._ensemble.snapshot.labels)
 
-    def _scores_for_alarms(
-        self, X: Any
-    ) -> tuple[FloatArray, FloatArray, NDArray[np.uint64], Callable[[FloatArray], FloatArray]]:
-        snapshot, (raw, keys) = self._ensemble.snapshot, self._raw_scores(X, "predict")
-        return snapshot.totals(raw), raw, keys, snapshot.totals
+    def _combination(self) -> tuple[Callable[[FloatArray], FloatArray], float]:
+        return self._ensemble.snapshot.totals, self._ensemble.snapshot.threshold
 
     def _probabilities(self, X: Any, prior: str | Mapping[Label, float]) -> FloatArray:
         ensemble, snapshot = self._ensemble, self._ensemble.snapshot
-        scores, _ = self._scored(X, "predict_proba")
+        scores = snapshot.decide(self._raw_scores(X, "predict_proba")[0])
         labels = ensemble.labels_of(snapshot.classes)
         factors = prior_factors(prior, labels, ensemble.shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
@@ -453,7 +456,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
         snapshot, recent = self._ensemble.snapshot, self._ensemble.recent_scores
-        decisions, _ = self._scored(X, method)
+        decisions = snapshot.decide(self._raw_scores(X, method)[0])
         if len(snapshot.classes) == 1 or recent.classes != snapshot.classes:
             return np.zeros((len(decisions), len(snapshot.classes))), None
         places, raw = recent.recent()
@@ -517,7 +520,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.explain")
         rows, wide = self._input.dense(X, self, "explain")
-        return snapshot.decide(snapshot.raw_scores(rows, wide)), snapshot.labels
+        return self._decided(snapshot.raw_scores(rows, wide))
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         others = None if background is None else self._input.dense(background, self, "explain")[0]
