@@ -101,6 +101,7 @@ class Writer(ModelOwner):
         self.needs_recovery = False
 
     def start(self) -> None:
+        """Start the thread, as leader or as follower."""
         had_lock = self.store.holds_write_lock
         self.leads = self.may_learn and self.store.acquire_write_lock()
         if not had_lock:
@@ -137,6 +138,7 @@ class Writer(ModelOwner):
 
     @property
     def n_waiting(self) -> int:
+        """Number of queued requests."""
         return len(self.queue) + (0 if self._slow_writer is None else len(self._slow_writer.queue))
 
     def check_not_damaged(self, name: str) -> None:
