@@ -498,7 +498,8 @@ class Writer(ModelOwner):
                 return request.stored_response(*known)
             response = request.run(self, now)
             rows, body = request.mentioned_rows(response), json.dumps(response)
-            self.store.put_response(request.model, request.key, request.fingerprint, body, at=now, rows=rows)
+            stored = (request.key, request.fingerprint, body)
+            self.store.put_responses(request.model, [stored], at=now, rows=rows)
         except SteelyardError as error:
             return error
         return response
