@@ -26,6 +26,7 @@ from steelyard.service.stores import (
     RowReference,
     Snapshot,
 )
+from steelyard.service.stores.schema import SCHEMA_VERSION
 
 _MAX_PARAMETERS = 500  # maximum number of parameters in one statement
 _MAX_DROPPED = 5_000  # maximum number of responses deleted in one transaction, which takes about 20 ms
@@ -80,6 +81,14 @@ class Store:
         thread of the caller while another thread commits.
         """
         raise NotImplementedError
+
+    def _check_version(self, found: int) -> None:
+        if found != SCHEMA_VERSION:
+            raise FileFormatError(
+                f"the store has version {found}; this library reads version {SCHEMA_VERSION}.",
+                source=self.path,
+                hint="update the library",
+            )
 
     def _commit_during(self, background: BackgroundWork | None, commit: Callable[[], None]) -> None:
         """Commit in another thread while the background work runs, or in this thread if there is none."""
