@@ -323,7 +323,7 @@ def test_old_responses_are_deleted_in_slices_by_index(where):
     session.do(Put("m", spec()))
     with session.store.transaction():
         for k in range(30):
-            session.store.put_response("m", f"k{k}", "f", "{}", at=float(k))
+            session.store.put_responses("m", [(f"k{k}", "f", "{}")], at=float(k))
         assert session.store.drop_responses("m", 25.0, limit=20)
         assert not session.store.drop_responses("m", 25.0, limit=20)
     assert [session.store.responses_to("m", [f"k{k}"]).get(f"k{k}") is None for k in (0, 24, 25)] == [

@@ -98,9 +98,11 @@ def test_pending_rows_are_unique_and_dropped_by_id_subject_or_time(store):
 
 def test_stored_responses_that_mention_given_rows_are_erased(store):
     with store.transaction():
-        store.put_response("m", "k1", "f1", '{"ids": ["a", "b"]}', at=1.0, rows=[("a", "c1"), ("b", "c2")])
-        store.put_response("m", "k2", "f2", '{"ids": ["x"]}', at=2.0, rows=[("x", "c1")])
-        store.put_response("m", "k3", "f3", '{"learned": 3}', at=2.0)
+        store.put_responses(
+            "m", [("k1", "f1", '{"ids": ["a", "b"]}')], at=1.0, rows=[("a", "c1"), ("b", "c2")]
+        )
+        store.put_responses("m", [("k2", "f2", '{"ids": ["x"]}')], at=2.0, rows=[("x", "c1")])
+        store.put_responses("m", [("k3", "f3", '{"learned": 3}')], at=2.0)
         assert store.erase_responses("m", ids=["b"]) == 1
         assert store.erase_responses("m", subject="c1") == 1
         assert store.erase_responses("m", before=10.0) == 0

@@ -101,6 +101,7 @@ class Writer(ModelOwner):
         self.needs_recovery = False
 
     def start(self) -> None:
+        """Start the thread, as leader or as follower."""
         had_lock = self.store.holds_write_lock
         self.leads = self.may_learn and self.store.acquire_write_lock()
         if not had_lock:
@@ -137,6 +138,7 @@ class Writer(ModelOwner):
 
     @property
     def n_waiting(self) -> int:
+        """Number of queued requests."""
         return len(self.queue) + (0 if self._slow_writer is None else len(self._slow_writer.queue))
 
     def check_not_damaged(self, name: str) -> None:
@@ -496,7 +498,8 @@ class Writer(ModelOwner):
                 return request.stored_response(*known)
             response = request.run(self, now)
             rows, body = request.mentioned_rows(response), json.dumps(response)
-            self.store.put_response(request.model, request.key, request.fingerprint, body, at=now, rows=rows)
+            stored = (request.key, request.fingerprint, body)
+            self.store.put_responses(request.model, [stored], at=now, rows=rows)
         except SteelyardError as error:
             return error
         return response

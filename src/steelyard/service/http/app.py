@@ -183,6 +183,9 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
 def _with_errors(info: RouteInfo, service: Service) -> Handler:
     """Return a function that calls a handler, turns errors into problem details, and measures and logs."""
     takes_model = "{model}" in info.path
+    # Refused requests of routes that change a model are audited.
+    is_change = info.path.startswith(MODEL) and not info.path.endswith(("/predict", "/explain"))
+    is_change = is_change and info.method != "GET"
     # Handlers that are no coroutines run in a thread, because they read the store or take long.
     is_async = inspect.iscoroutinefunction(info.handler)
     call = info.handler if is_async else functools.partial(run_in_threadpool, info.handler)
@@ -209,7 +212,7 @@ def _with_errors(info: RouteInfo, service: Service) -> Handler:
             # Memory is released after this coroutine ends, because its local variables hold the rows.
             loop = asyncio.get_running_loop()
             loop.call_later(_RELEASE_SECONDS, loop.run_in_executor, None, service.memory.release)
-        if response.status_code >= 400 and info.is_audited:
+        if response.status_code >= 400 and is_change:
             service.audit_refusal(request, info.path, response.status_code)
         seconds = time.perf_counter() - begin
         service.metrics.request_finished(request.method, info.path, response.status_code, seconds, model)

@@ -34,12 +34,6 @@ class Route:
     query: Mapping[str, Any] | None = None  # OpenAPI schemas of the query parameters
     statuses: Mapping[int, str] | None = None  # further statuses and their descriptions
 
-    @property
-    def is_audited(self) -> bool:
-        """Whether refused requests are logged, because the route changes a model."""
-        is_change = self.path.startswith(MODEL) and not self.path.endswith(("/predict", "/explain"))
-        return is_change and self.method != "GET"
-
 
 ROUTES: list[Route] = []  # all routes, in the order of their declaration
 

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from psycopg import conninfo
 
-from steelyard.exceptions import FileAccessError, FileFormatError
+from steelyard.exceptions import FileAccessError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown, Learners
 from steelyard.service.stores.schema import SCHEMA_VERSION, postgres_schema
 from steelyard.service.stores.sql import Store
@@ -139,12 +139,7 @@ class PostgresStore(Store):
                     db.execute(_SCHEMA)
                     db.execute("INSERT INTO steelyard.about VALUES (%s)", (SCHEMA_VERSION,))
         (found,) = db.execute("SELECT version FROM steelyard.about").fetchone() or (0,)
-        if found != SCHEMA_VERSION:
-            raise FileFormatError(
-                f"the store has version {found}; this library reads version {SCHEMA_VERSION}.",
-                source=self.path,
-                hint="update the library",
-            )
+        self._check_version(found)
 
     def close(self) -> None:
         if self._db is not None and self.holds_write_lock:

@@ -26,6 +26,7 @@ from steelyard.service.stores import (
     RowReference,
     Snapshot,
 )
+from steelyard.service.stores.schema import SCHEMA_VERSION
 
 _MAX_PARAMETERS = 500  # maximum number of parameters in one statement
 _MAX_DROPPED = 5_000  # maximum number of responses deleted in one transaction, which takes about 20 ms
@@ -80,6 +81,14 @@ class Store:
         thread of the caller while another thread commits.
         """
         raise NotImplementedError
+
+    def _check_version(self, found: int) -> None:
+        if found != SCHEMA_VERSION:
+            raise FileFormatError(
+                f"the store has version {found}; this library reads version {SCHEMA_VERSION}.",
+                source=self.path,
+                hint="update the library",
+            )
 
     def _commit_during(self, background: BackgroundWork | None, commit: Callable[[], None]) -> None:
         """Commit in another thread while the background work runs, or in this thread if there is none."""
@@ -486,33 +495,28 @@ class Store:
         found = self._do("SELECT body FROM answer_groups WHERE number = ?", number)
         return msgspec.msgpack.decode(found[0][0]) if found else []
 
-    def put_responses(self, model: str, responses: Sequence[tuple[str, str, str]], *, at: float) -> None:
-        """Store responses that mention no rows in one record, as (key, fingerprint, body)."""
+    def put_responses(
+        self,
+        model: str,
+        responses: Sequence[tuple[str, str, str]],
+        *,
+        at: float,
+        rows: Sequence[RowReference] = (),
+    ) -> None:
+        """Store responses as (key, fingerprint, body), in one record.
+
+        A single response that mentions ``rows`` has its own record, which is erased if a row is forgotten.
+        """
+        if rows:
+            ((key, *response),) = responses
+            self._insert("answers", "model, key, fingerprint, body, at", [(model, key, *response, at)])
+            self._insert("answer_index", "model, key, id, subject", [(model, key, *row) for row in rows])
+            return
         hashes = key_hashes(key for key, _, _ in responses)
         sql = "INSERT INTO answer_groups (model, at, n, keys, body) VALUES (?, ?, ?, ?, ?) RETURNING number"
         body, index = msgspec.msgpack.encode(responses), self._key_index(model)
         ((number,),) = self._do(sql, model, at, len(responses), hashes, body)
         index.add([(number, hashes)])
-
-    def put_response(
-        self,
-        model: str,
-        key: str,
-        fingerprint: str,
-        body: str,
-        *,
-        at: float,
-        rows: Sequence[RowReference] = (),
-    ) -> None:
-        """Store one response, which is erased if one of the given rows is forgotten."""
-        if not rows:
-            self.put_responses(model, [(key, fingerprint, body)], at=at)
-            return
-        self._insert("answers", "model, key, fingerprint, body, at", [(model, key, fingerprint, body, at)])
-        self._index_response(model, key, rows)
-
-    def _index_response(self, model: str, key: str, rows: Sequence[RowReference]) -> None:
-        self._insert("answer_index", "model, key, id, subject", [(model, key, *row) for row in rows])
 
     def erase_responses(
         self,
@@ -560,9 +564,7 @@ class Store:
         )
         dropped = self._do(sql, model, model, before, limit)
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", dropped)
-        return self._drop_groups(model, before, limit - len(dropped))
-
-    def _drop_groups(self, model: str, before: float, limit: int) -> bool:
+        limit -= len(dropped)
         sql = "SELECT number, n FROM answer_groups WHERE model = ? AND at < ? ORDER BY at, number LIMIT ?"
         numbers = []
         for number, n in self._do(sql, model, before, max(limit, 0)):
@@ -580,7 +582,8 @@ class Store:
         for model, key, body in self._do("SELECT model, key, body FROM answers"):
             response = json.loads(body)
             ids = [*response.get("ids", ()), *response.get("unknown", ())]
-            self._index_response(model, key, [(row_id, None) for row_id in ids])
+            rows = [(model, key, row_id, None) for row_id in ids]
+            self._insert("answer_index", "model, key, id, subject", rows)
 
     # -- topics of message brokers ------------------------------------------------------------------
 

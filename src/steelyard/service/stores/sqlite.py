@@ -122,12 +122,8 @@ class SQLiteStore(Store):
             with self.transaction():
                 if self._db.pragma("user_version") == version:  # no other process has upgraded it meanwhile
                     self._upgrade()
-        elif version != SCHEMA_VERSION:
-            raise FileFormatError(
-                f"the store has version {version}; this library reads version {SCHEMA_VERSION}.",
-                source=self.path,
-                hint="update the library",
-            )
+        else:
+            self._check_version(version)
 
     def _upgrade(self) -> None:
         self._db.execute(ADDITIONS)
