@@ -117,7 +117,7 @@ def validate_folds(rule: PlaneRule, state: FoldedStatistics) -> dict[str, FloatA
     folds, measured = state.folds, []
     for test, fold in enumerate(folds):
         others = [number for number, other in enumerate(folds) if number != test and other.classes]
-        training = state.subset(others)
+        training = state._subset(others)
         if len(training.classes) < 2:
             raise DataError(
                 f"without fold {test} there are rows of {len(training.classes)} class(es); "

@@ -68,7 +68,7 @@ class Planes:
     def write_scores(self, rows: Any, scores: FloatArray) -> bool:
         """Write the scores of rows for all planes; return whether all are finite."""
         if type(rows) is np.ndarray or not sp.issparse(rows):
-            threads = _threads_for(rows)
+            threads = num_threads() if len(rows) >= _MIN_ROWS_FOR_THREADS else 1
             finite = _native.linear_scores(rows, self.coef, self.intercept, scores, threads)
         else:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -95,7 +95,7 @@ class Planes:
     def write_labels(self, rows: Any, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]) -> bool:
         """Write the label of the highest score of each row; return whether all scores are finite."""
         if type(rows) is np.ndarray or not sp.issparse(rows):
-            threads = _threads_for(rows)
+            threads = num_threads() if len(rows) >= _MIN_ROWS_FOR_THREADS else 1
             if _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, threads):
                 return True
         scores = np.empty((rows.shape[0], len(self.coef)))
@@ -274,10 +274,6 @@ def _labels(statistics: ClassStatistics) -> list[Label]:
     if not labels:
         raise all_forgotten_error("ProximalSVC")
     return labels
-
-
-def _threads_for(rows: Any) -> int:
-    return num_threads() if len(rows) >= _MIN_ROWS_FOR_THREADS else 1
 
 
 def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
