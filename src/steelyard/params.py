@@ -6,10 +6,10 @@ error for the first violation.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial, wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -41,19 +41,27 @@ def _number(value: object) -> float:
         return math.inf
 
 
-def Finite() -> Constraint:
-    """Constraint: any finite number."""
-    return Constraint("a finite number", lambda value: math.isfinite(_number(value)))
-
-
-def Positive() -> Constraint:
-    """Constraint: a finite number above zero."""
-    return Constraint("a positive, finite number", lambda value: 0.0 < _number(value) < math.inf)
-
-
-def NonNegative() -> Constraint:
-    """Constraint: a finite number, zero or above."""
-    return Constraint("a finite number of at least 0", lambda value: 0.0 <= _number(value) < math.inf)
+# Constraints without arguments, as Positive(); their descriptions say which values they accept.
+Finite = partial(Constraint, "a finite number", lambda value: math.isfinite(_number(value)))
+Positive = partial(Constraint, "a positive, finite number", lambda value: 0.0 < _number(value) < math.inf)
+NonNegative = partial(
+    Constraint, "a finite number of at least 0", lambda value: 0.0 <= _number(value) < math.inf
+)
+Switch = partial(Constraint, "True or False", lambda value: isinstance(value, bool | np.bool_))
+LabelOrNone = partial(
+    Constraint,
+    "a label (text, a whole number or a boolean) or None",
+    lambda value: value is None or isinstance(value, str | int | float | np.integer | np.bool_),
+)
+ClassWeight = partial(  # a factor of 0 ignores a class
+    Constraint,
+    "'balanced', None or a dict of finite numbers of at least 0 by label",
+    lambda value: (
+        all(map(NonNegative().accepts, value.values()))
+        if isinstance(value, Mapping)
+        else value is None or (isinstance(value, str) and value == "balanced")
+    ),
+)
 
 
 def Fraction(low: float = 0.0, high: float = 1.0, *, ends: bool = True) -> Constraint:
@@ -75,11 +83,6 @@ def Integer(minimum: int = 1, maximum: int | None = None) -> Constraint:
             isinstance(value, Integral) and not isinstance(value, bool) and minimum <= int(value) <= upper
         ),
     )
-
-
-def Switch() -> Constraint:
-    """Constraint: True or False."""
-    return Constraint("True or False", lambda value: isinstance(value, bool | np.bool_))
 
 
 def OneOf(*values: object) -> Constraint:
@@ -133,26 +136,6 @@ def Former(constraint: Constraint, **hints: str) -> Constraint:
     return Constraint(constraint.description, constraint.accepts, hints)
 
 
-def LabelOrNone() -> Constraint:
-    """Constraint: a class label, or None."""
-    return Constraint(
-        "a label (text, a whole number or a boolean) or None",
-        lambda value: value is None or isinstance(value, str | int | float | np.integer | np.bool_),
-    )
-
-
-def ClassWeight() -> Constraint:
-    """Constraint: "balanced", None for equal weights, or factors by label, where 0 ignores a class."""
-    return Constraint(
-        "'balanced', None or a dict of finite numbers of at least 0 by label",
-        lambda value: (
-            all(map(NonNegative().accepts, value.values()))
-            if isinstance(value, Mapping)
-            else value is None or (isinstance(value, str) and value == "balanced")
-        ),
-    )
-
-
 def RandomSeed() -> Constraint:
     """Constraint: the parameter ``random_state`` of scikit-learn."""
     seeds = AnyOf(OneOf(None), Integer(0, 2**32 - 1), Instance(np.random.Generator, np.random.RandomState))
@@ -165,7 +148,7 @@ def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]
     def mark(thing: type[T]) -> type[T]:
         init = thing.__init__
 
-        @functools.wraps(init)
+        @wraps(init)
         def explained(*args: Any, **kwargs: Any) -> None:
             for name in advice.keys() & kwargs.keys():
                 reason, hint = advice[name]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, RandomFeatures, persistence
-from steelyard.proximal import planes
 from steelyard.proximal.model_selection import C_GRID
-from steelyard.proximal.solver import System, _Eigen, _Tridiagonal
+from steelyard.proximal.planes import PlaneRule
+from steelyard.proximal.solver import _Eigen, _Tridiagonal
 from tests.proximal.data import imbalanced
 
 
@@ -18,13 +18,13 @@ from tests.proximal.data import imbalanced
 def selections(monkeypatch):
     """Record the number of rows of each selection of C."""
     made = []
-    select = planes.select_C
+    select = PlaneRule.select_C
 
-    def counted(splits, system, equations, make):
-        made.append(int(system.n_rows))
-        return select(splits, system, equations, make)
+    def counted(rule, statistics, state, folds=None):
+        made.append(int(statistics.n_rows))
+        return select(rule, statistics, state, folds)
 
-    monkeypatch.setattr(planes, "select_C", counted)
+    monkeypatch.setattr(PlaneRule, "select_C", counted)
     return made
 
 
@@ -114,7 +114,7 @@ def test_single_outlier_does_not_determine_selected_C(rng, objective):
 def test_tridiagonal_path_equals_eigenvector_path(rng, objective, penalize_intercept, n_features):
     X, y = imbalanced(rng, 300, n_features)
     model = ProximalSVC(objective=objective, penalize_intercept=penalize_intercept).fit(X, y)
-    equations = model._rule()._equations(System(model.statistics_))
+    _, equations = model._rule()._problem(model.statistics_)
     matrix, rhs = equations.matrix(0), equations.rhs[0]
     expected = _Eigen(matrix, equations).solve_rhs(rhs, C_GRID)
     given = _Tridiagonal(matrix, equations).solve_rhs(rhs, C_GRID)
@@ -133,7 +133,7 @@ def test_tridiagonal_path_with_fewer_rows_than_features_equals_eigenvector_path(
     y[:2] = 0, 1
     rule = {"objective": objective, "penalize_intercept": penalize_intercept}
     model = ProximalSVC(standardize=False, **rule).fit(X, y)
-    equations = model._rule()._equations(System(model.statistics_))
+    _, equations = model._rule()._problem(model.statistics_)
     matrix, rhs = equations.matrix(0), equations.rhs[0]
     tridiagonal = _Tridiagonal(matrix, equations)
     assert tridiagonal._factor is not None
@@ -148,7 +148,7 @@ def test_low_rank_factor_is_correct_with_large_and_small_weights(rng):
     y[:2] = 0, 1
     for weight, few in ((0.1, False), (10.0, False)):
         model = ProximalSVC(standardize=False).fit(X, y, sample_weight=np.full(90, weight))
-        equations = model._rule()._equations(System(model.statistics_))
+        _, equations = model._rule()._problem(model.statistics_)
         tridiagonal = _Tridiagonal(equations.matrix(0), equations)
         assert (tridiagonal._factor is not None) == few
         expected = _Eigen(equations.matrix(0), equations).solve_rhs(equations.rhs[0], [0.1, 10.0])

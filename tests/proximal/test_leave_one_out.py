@@ -7,7 +7,7 @@ import pytest
 
 from steelyard import ProximalSVC, RandomFeatures
 from steelyard.proximal.planes import leave_one_out_moments
-from steelyard.proximal.solver import System, score_moments, solve
+from steelyard.proximal.solver import score_moments, solve
 from tests.proximal.data import imbalanced
 
 WEIGHTS = {"balanced": "balanced", "none": None, "dict": {0: 0.5, 1: 3.0}}
@@ -15,8 +15,8 @@ WEIGHTS = {"balanced": "balanced", "none": None, "dict": {0: 0.5, 1: 3.0}}
 
 def _left_out(model):
     """Return moments of training scores and of leave-one-out scores, each [[m+, v+], [m-, v-]]."""
-    rule, system = model._rule(), System(model.statistics_)
-    equations = rule._equations(system)
+    rule = model._rule()
+    system, equations = rule._problem(model.statistics_)
     u = solve(equations, model.C)[0]
     u = u if equations.has_intercept else np.append(u, 0.0)
     learned = score_moments(system, [1], u[None])[0]

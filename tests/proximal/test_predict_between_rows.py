@@ -92,7 +92,7 @@ def test_cached_total_equals_the_sum_of_the_folds(feature_map):
             read.predict(X[part])
         for model in (read, unread):
             model.partial_fit(X[part], y[part])
-        folds = read._state.subset(range(5))
+        folds = read._state._subset(range(5))
         assert read.statistics_.digest() == folds.digest()
     assert read.digest() == unread.digest()
     for model in (read, unread):

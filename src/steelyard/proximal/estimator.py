@@ -511,7 +511,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _mergeable(self, other: Any) -> FoldedStatistics:
         """Return the validated state of ``other``. A learner without rows adopts its features and folds."""
         self._check_params()
-        theirs = self._same_kind(other)
+        theirs = self._compatible(other)
         if self._state.ledger is not None and theirs.ledger is None:
             raise DataError(
                 "this learner keeps a ledger of its rows, and the other learner has none; nothing was "
@@ -521,7 +521,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             )
         return theirs
 
-    def _same_kind(self, other: Any) -> FoldedStatistics:
+    def _compatible(self, other: Any) -> FoldedStatistics:
+        """Return the state of ``other``; raise DataError if its rows cannot be added to those of this one."""
         if isinstance(other, ClassStatistics):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
@@ -546,7 +547,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
                 theirs._check_has_folds("ProximalSVC.merge")
             self._set_features(other.features)
             if self.quantizer is None:
-                self._set_empty(theirs.empty())
+                self._set_empty(theirs._empty())
             else:
                 width = theirs.statistics.n_features
                 statistics = ClassStatistics(width, quantizer=self.quantizer)

@@ -160,7 +160,7 @@ class FoldedStatistics:
         result.buffer = None if buffer.is_full else buffer
         return result
 
-    def empty(self) -> FoldedStatistics:
+    def _empty(self) -> FoldedStatistics:
         """Return statistics without rows that have the same folds, feature map and quantizer."""
         if self.buffer is not None:
             return self._of_buffer(self.buffer.empty(), self.n_folds)
@@ -196,7 +196,7 @@ class FoldedStatistics:
         return self.n_folds, None if self.feature_map is None else self.feature_map.digest()
 
     @property
-    def version(self) -> tuple[int, ...]:
+    def _version(self) -> tuple[int, ...]:
         """Identifier of the contents, which changes whenever the statistics change in place."""
         return id(self.statistics), self.statistics.version
 
@@ -220,7 +220,7 @@ class FoldedStatistics:
             statistics.add_batch(block)
         self.statistics = statistics
         if total is not None:
-            self._cache["total"] = (self.version, None), total
+            self._cache["total"] = (self._version, None), total
 
     def _add_to_buffer(self, before: BufferedRows, batch: Batch) -> None:
         """Add the first rows of a batch to the buffer, and the others to the state that follows from it."""
@@ -246,7 +246,7 @@ class FoldedStatistics:
     def _updated_total(self, batch: Batch, block: Batch) -> ClassStatistics | None:
         """Return the total with a batch added, or None if the total is not cached."""
         entry = self._cache.pop("total", None)
-        if entry is None or entry[0] != (self.version, None) or not self.statistics.is_frozen:
+        if entry is None or entry[0] != (self._version, None) or not self.statistics.is_frozen:
             return None
         total: ClassStatistics = entry[1].copy()
         del entry  # the old total has no other reference now, so native code can change its matrices in place
@@ -282,14 +282,14 @@ class FoldedStatistics:
         """Statistics of all rows by class."""
         if self.n_folds == 1:
             return self.statistics
-        return self._cached("total", None, lambda state: state.subset(range(state.n_folds)), nullcontext())
+        return self._cached("total", None, lambda state: state._subset(range(state.n_folds)), nullcontext())
 
     @property
     def folds(self) -> list[ClassStatistics]:
         """Statistics of each fold."""
-        return [self.subset({fold}) for fold in range(self.n_folds)]
+        return [self._subset({fold}) for fold in range(self.n_folds)]
 
-    def subset(self, folds: Container[int]) -> ClassStatistics:
+    def _subset(self, folds: Container[int]) -> ClassStatistics:
         """Return the statistics of the rows of some folds."""
         if self.n_folds == 1:
             return self.statistics
@@ -318,9 +318,9 @@ class FoldedStatistics:
         A valid cache entry is returned without the lock, so it does not wait for calls that learn.
         """
         entry = self._cache.get(name)
-        if entry is None or entry[0] != (self.version, key):
+        if entry is None or entry[0] != (self._version, key):
             with lock:
-                entry = (self.version, key), make(self)
+                entry = (self._version, key), make(self)
                 self._cache[name] = entry
         value: T = entry[1]
         return value

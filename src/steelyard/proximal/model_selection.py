@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from scipy.special import ndtr
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
-from steelyard.proximal.solver import PlaneEquations, System, plane_classes, score_moments, solve_path
+from steelyard.proximal.solver import PlaneEquations, System, plane_classes, score_moments
 from steelyard.proximal.statistics import ClassStatistics
 
 if TYPE_CHECKING:
@@ -35,31 +34,22 @@ class SelectedC(NamedTuple):
         return self.n_rows <= n_rows < 2.0 * self.n_rows
 
 
-def select_C(
-    splits: Iterable[tuple[System, System]],
-    system: System,
-    equations: PlaneEquations,
-    make_equations: Callable[[System], PlaneEquations],
-) -> float:
-    """Return the C of ``C_GRID`` with the smallest squared error on ``splits``, pairs of (test, training).
-
-    ``system`` and ``equations`` belong to all rows; they determine the weights and the kind of the error. The
-    loss of a fold is limited to the loss of zero scores, so a single outlier cannot decide the selection.
-    """
-    losses = np.zeros(len(C_GRID))
-    for test, training in splits:
-        paths = solve_path(make_equations(training), C_GRID)
-        # Scores of an extreme test row may overflow, but the loss of a fold is bounded.
-        with np.errstate(over="ignore", invalid="ignore"):
-            losses += _loss(system, equations, training, paths, test)
+def best_C(losses: FloatArray) -> float:
+    """Return the C of ``C_GRID`` with the smallest loss."""
     best = losses.min()
     return float(C_GRID[int(np.argmax(losses <= best + _TIE_TOLERANCE * abs(best)))])
 
 
-def _loss(
+# Scores of an extreme test row may overflow, but the loss of a fold is bounded.
+@np.errstate(over="ignore", invalid="ignore")
+def fold_losses(
     system: System, equations: PlaneEquations, training: System, paths: FloatArray, test: System
 ) -> FloatArray:
-    """Return the squared error on the test rows for every C; the planes are fitted to the training rows."""
+    """Return the squared error on the test rows for every C; the planes are fitted to the training rows.
+
+    ``system`` and ``equations`` belong to all rows; they determine the weights and the kind of the error. The
+    loss of a fold is limited to the loss of zero scores, so a single outlier cannot decide the selection.
+    """
     loss = np.zeros(len(paths))
     planes = {
         training.labels[index]: plane for plane, index in enumerate(plane_classes(len(training.labels)))
@@ -117,7 +107,7 @@ def validate_folds(rule: PlaneRule, state: FoldedStatistics) -> dict[str, FloatA
     folds, measured = state.folds, []
     for test, fold in enumerate(folds):
         others = [number for number, other in enumerate(folds) if number != test and other.classes]
-        training = state.subset(others)
+        training = state._subset(others)
         if len(training.classes) < 2:
             raise DataError(
                 f"without fold {test} there are rows of {len(training.classes)} class(es); "

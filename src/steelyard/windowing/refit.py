@@ -103,8 +103,7 @@ class Refit(WindowWrapper):
                 f"{self.every!r}.",
                 source="Refit",
             )
-        if self.window is not None:
-            window_size(self.window, "window", "Refit")
+        self._size()
 
     def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: Any) -> None:  # noqa: ARG002
         """Add rows to the window, and refit the estimator if a fit is due."""
