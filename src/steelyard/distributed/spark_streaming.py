@@ -50,10 +50,7 @@ class ModelCheckpoint:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], model: Any = None) -> ModelCheckpoint:
-        """Return the checkpoint stored in a folder, or a new one for ``model`` if there is none.
-
-        A stored state replaces the state of ``model``.
-        """
+        """Return the checkpoint in a folder, whose state replaces that of ``model``, or a new one."""
         text = os.fspath(folder).removeprefix("file://")
         if "://" in text:
             raise ParameterError(

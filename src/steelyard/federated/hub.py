@@ -270,10 +270,7 @@ def _is_compatible(one: SiteUpdate, other: SiteUpdate) -> bool:
 def _changed(
     total: ClassStatistics, schema: Schema, before: SiteUpdate | None, now: SiteUpdate | None
 ) -> ClassStatistics:
-    """Return ``total`` with the update ``before`` replaced by ``now``. None means that a site has no update.
-
-    Only the difference of both updates is added to the total. The result is exact, because sums are integers.
-    """
+    """Return ``total`` plus the difference of two updates of a site, or None; integer sums are exact."""
     total = total.copy()
     if before is None:
         assert now is not None
