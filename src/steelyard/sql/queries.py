@@ -142,8 +142,8 @@ class Writer:
     def bounds(self, numbers: Sequence[Number], categories: Sequence[str]) -> tuple[str, list[BoundKey]]:
         """Return a query for counts and value ranges, and the meaning of each column of its one row.
 
-        The columns count "rows", "labels" and "classes"; for each table column its "values", those that are no
-        multiples of the step ("off") and no numbers ("strange"); "least" and "largest" are its bounds.
+        The columns count "rows", "labels" and "classes"; for each table column its "values", those between
+        steps ("off") and those that are no numbers ("strange"). Its bounds are "least" and "largest".
         """
         target = quoted(self.target)
         found: dict[BoundKey, str] = {
