@@ -146,7 +146,7 @@ def dask_report(n_rows: int, repeats: int) -> dict[tuple[str, int], dict[str, fl
 
 def message_report() -> None:
     X, y = generate(0, PARTITION)
-    (part,) = learn_partition(Pass(ProximalSVC(), "fit").kinds, X, y, None, "")
+    (part,) = learn_partition(Pass(ProximalSVC(), "fit").configs, X, y, None, "")
     formula = 2 * 8 * (N_FEATURES + 1) * (N_FEATURES + 2) // 2
     print(
         f"\na partition of {X.nbytes / 2**20:.1f} MiB sends {len(part.to_bytes()):,} bytes; "

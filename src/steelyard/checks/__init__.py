@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
@@ -50,14 +51,11 @@ def learner_checks(learner: BatchLearner) -> Iterator[tuple[str, Check]]:
     """
     for name, check in _CHECKS.items():
         reason = dict(learner._traits.exempt).get(name)
-        yield name, check if reason is None else _exempted(reason)
+        yield name, check if reason is None else partial(_skip, reason)
 
 
-def _exempted(reason: str) -> Check:
-    def skip(_: BatchLearner) -> None:
-        raise NotApplicable(reason)
-
-    return skip
+def _skip(reason: str, _: BatchLearner) -> None:
+    raise NotApplicable(reason)
 
 
 def check_learner(learner: BatchLearner, *, sklearn: bool = True) -> list[CheckResult]:

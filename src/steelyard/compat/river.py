@@ -86,15 +86,6 @@ class RiverClassifier(Classifier):
         yield {"learner": ProximalSVC()}
 
     def learn_one(self, x: Row, y: Label) -> None:
-        """Learn one row.
-
-        Parameters
-        ----------
-        x : dict
-            Feature values by name.
-        y : label
-            The label of the row.
-        """
         columns = self._columns
         started = hasattr(self._fitted, "n_features_in_")
         if hasattr(self._fitted, "grow") or (not started and self.features is None):

@@ -322,22 +322,22 @@ def _task_inputs(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     n_uses = Counter(key for tasks in graphs for key in tasks)
     return [
         part
-        if any(n_uses[key] > 1 or _contains_future(task) for key, task in tasks.items())
+        if any(task is None or n_uses[key] > 1 or _contains_future(task) for key, task in tasks.items())
         else (_Recipe(tasks, part_keys),)
         for part, part_keys, tasks in zip(parts, keys, graphs, strict=True)
     ]
 
 
 def _needed_tasks(graph: Mapping[Any, Any], keys: Sequence[Any]) -> dict[Any, Any]:
-    """Return the tasks that compute results; results of a cluster have the class Future."""
+    """Return the tasks that compute results; the task of a result on a cluster is None."""
     tasks: dict[Any, Any] = {}
     waiting = list(keys)
     while waiting:
         key = waiting.pop()
         if key in tasks:
             continue
-        task = tasks[key] = graph.get(key, distributed.Future)
-        if key in graph:  # tasks of older versions of Dask are tuples
+        task = tasks[key] = graph.get(key)
+        if task is not None:  # tasks of older versions of Dask are tuples
             waiting += task.dependencies if hasattr(task, "dependencies") else get_dependencies(graph, key)
     return tasks
 
@@ -347,7 +347,7 @@ def _contains_future(task: Any) -> bool:
         task = list(task.values())
     if isinstance(task, (tuple, list, set)):
         return any(map(_contains_future, task))
-    return task is distributed.Future or isinstance(task, distributed.Future)
+    return isinstance(task, distributed.Future)
 
 
 def _learn(

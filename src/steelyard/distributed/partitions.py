@@ -147,11 +147,7 @@ class Pass:
                 self.configs = [config.fitted(rows) for config in self.configs]
 
     def finish(self, totals: Sequence[Message]) -> None:
-        """Merge the sums of all messages into the models, atomically for all models.
-
-        ``totals`` has one sum per configuration. For an update, the sums of the rows to add come first, then
-        the sums of the rows to forget.
-        """
+        """Merge sums into the models atomically: one per configuration, then those of rows to forget."""
         if all(total is None for total in totals):
             raise DataError(
                 "all partitions are empty; nothing was changed.",

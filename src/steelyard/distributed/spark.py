@@ -28,15 +28,15 @@ from steelyard.distributed.spark_rows import (
     SparkColumns,
     checked_parts,
     collect,
-    error_part,
     first_rows,
     make_part,
     partition_id,
     quoted,
+    run_batches,
 )
 from steelyard.distributed.spark_streaming import ModelCheckpoint, learn_keyed, learn_sample
 from steelyard.ensemble import StreamClassifier
-from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.keyed import KeyedClassifier
 from steelyard.params import Integer
 from steelyard.persistence import from_bytes, to_bytes
@@ -393,28 +393,20 @@ def _statistics(
     method: str,
     first: int,
 ) -> Iterator[Any]:
-    """Yield the messages of one partition. Configurations are numbered from ``first``.
-
-    An error in the rows is sent as a message instead of being raised, because Spark would retry the task.
-    """
-    partition = partition_id()
+    """Yield the messages of one partition. Configurations are numbered from ``first``."""
     learners = [config.learner() for config in configs]
-    seen = 0
-    for batch in batches:
-        where = f"{method}: partition {partition}" + (f", after its first {seen} rows" if seen else "")
-        try:
-            data = columns.rows(batch), columns.labels(batch), columns.weights(batch)
-            learn_rows(learners, *data, where)
-        except SteelyardError as error:
-            for _ in batches:  # Spark requires that the whole input is consumed
-                pass
-            yield error_part(first, error, where)
-            return
-        seen += batch.num_rows
+
+    def learn(batch: Any) -> None:
+        learn_rows(learners, columns.rows(batch), columns.labels(batch), columns.weights(batch), method)
+
+    errors = list(run_batches(learn, method, batches))
+    yield from errors
+    if errors:
+        return
     for config, learner in enumerate(learners, start=first):
         message = message_of(learner)
         if message is not None:
-            yield make_part(partition, config, message.to_bytes())
+            yield make_part(partition_id(), config, message.to_bytes())
 
 
 def _add_up(batches: Iterable[Any]) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -182,10 +182,27 @@ def _pack_rows(columns: SparkColumns, batches: Iterable[Any]) -> Iterator[Any]:
 # -- messages of executors ----------------------------------------------------------------------------
 
 
-def error_part(position: int, error: SteelyardError, where: str) -> Any:
-    """Return the part with which a partition reports an error."""
-    description = {"message": error.message, "source": where, "hint": error.hint}
-    return make_part(partition_id(), position, encode(description), error=True)
+def run_batches(work: Callable[[Any], bytes | None], source: str, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the results of ``work`` for the batches of a partition that are not None.
+
+    An error is sent as a result instead of being raised, because Spark would retry the task.
+    """
+    failed, n_seen = False, 0
+    for position, batch in enumerate(batches):
+        if failed or not batch.num_rows:
+            continue  # Spark requires that the whole input is consumed
+        try:
+            content = work(batch)
+        except SteelyardError as error:
+            failed = True
+            where = f"{source}: partition {partition_id()}"
+            where += f", after its first {n_seen} rows" if n_seen else ""
+            description = encode({"message": error.message, "source": where, "hint": error.hint})
+            yield make_part(partition_id(), position, description, error=True)
+        else:
+            if content is not None:
+                yield make_part(partition_id(), position, content)
+        n_seen += batch.num_rows
 
 
 def partition_id() -> int:

@@ -21,13 +21,13 @@ from steelyard.distributed.spark_rows import (
     SparkColumns,
     checked_parts,
     collect,
-    error_part,
     first_rows,
     make_part,
     partition_id,
     quoted,
+    run_batches,
 )
-from steelyard.exceptions import DataError, FileFormatError, ParameterError, SteelyardError
+from steelyard.exceptions import DataError, FileFormatError, ParameterError
 from steelyard.keyed import KeyedClassifier
 from steelyard.keyed.sums import fitted_quantizer
 from steelyard.persistence import from_bytes, to_bytes
@@ -50,10 +50,7 @@ class ModelCheckpoint:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], model: Any = None) -> ModelCheckpoint:
-        """Return the checkpoint stored in a folder, or a new one for ``model`` if there is none.
-
-        A stored state replaces the state of ``model``.
-        """
+        """Return the checkpoint in a folder, whose state replaces that of ``model``, or a new one."""
         text = os.fspath(folder).removeprefix("file://")
         if "://" in text:
             raise ParameterError(
@@ -68,9 +65,9 @@ class ModelCheckpoint:
             return cls(path, model)
         stored = _read(path)
         if model is not None:
-            if type(stored["model"]) is not type(model):
+            if type(stored.model) is not type(model):
                 raise ParameterError(
-                    f"the checkpoint {text!r} contains a {type(stored['model']).__name__}; "
+                    f"the checkpoint {text!r} contains a {type(stored.model).__name__}; "
                     f"got a {type(model).__name__}.",
                     source="stream",
                     hint="choose another folder for another model",
@@ -82,8 +79,9 @@ class ModelCheckpoint:
                     source="stream",
                     hint="choose an empty folder, and pass a model that load_stream() returned to continue",
                 )
-            model.__dict__ = stored["model"].__dict__
-        return cls(path, model or stored["model"], stored["batch_id"], stored["counts"])
+            model.__dict__ = stored.model.__dict__
+            stored.model = model
+        return stored
 
     def learn(self, df: Any, batch_id: int, learn_batch: Any) -> None:
         """Learn a micro-batch unless the model has already learned it."""
@@ -115,12 +113,12 @@ class ModelCheckpoint:
         write_atomically(self.path, [encode(content)], source="stream")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> ModelCheckpoint:
     try:
         content = decode(path.read_bytes())
         counts = dict(zip(content["labels"], map(int, content["counts"]), strict=True))
         model = from_bytes(content["model"].tobytes())
-        return {"batch_id": int(content["batch_id"]), "counts": counts, "model": model}
+        return ModelCheckpoint(path, model, int(content["batch_id"]), counts)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileFormatError(f"{path} is not the model of a streaming query: {error}") from error
 
@@ -186,7 +184,7 @@ def _sampled(columns: SparkColumns, frequent: Label, rate: float, batches: Itera
         weights = np.where(is_frequent, weights / rate, weights)
         return encode({"X": X[kept], "y": np.asarray(y[kept].tolist()), "weights": weights[kept]})
 
-    return _parts(sample, "stream", batches)
+    return run_batches(sample, "stream", batches)
 
 
 def _keyed_sums(columns: SparkColumns, model: bytes, source: str, batches: Iterable[Any]) -> Iterator[Any]:
@@ -195,26 +193,7 @@ def _keyed_sums(columns: SparkColumns, model: bytes, source: str, batches: Itera
     def learn(batch: Any) -> None:
         learner.partial_fit(columns.rows(batch), columns.labels(batch), None, columns.weights(batch))
 
-    errors = [part for part in _parts(learn, source, batches) if part is not None]
-    yield from errors[:1]
+    errors = list(run_batches(learn, source, batches))
+    yield from errors
     if not errors and learner.__sklearn_is_fitted__():
         yield make_part(partition_id(), 0, to_bytes(learner))
-
-
-def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the results of ``work`` for the batches of a partition.
-
-    An error is sent as a result instead of being raised, because Spark would retry the task.
-    """
-    failed = False
-    for position, batch in enumerate(batches):
-        if failed or not batch.num_rows:
-            continue  # Spark requires that the whole input is consumed
-        try:
-            content = work(batch)
-        except SteelyardError as error:
-            failed = True
-            yield error_part(position, error, f"{source}: partition {partition_id()}")
-        else:
-            if content is not None:
-                yield make_part(partition_id(), position, content)

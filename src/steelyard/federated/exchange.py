@@ -79,15 +79,13 @@ class Memory(Exchange):
 
     def __init__(self) -> None:
         self._site_updates: dict[str, bytes] = {}
-        self._tombstones: dict[str, Age] = {}
+        self._ages: dict[str, Age] = {}  # last update of every site, also of dropped sites
 
     def put(self, site_update: SiteUpdate) -> bool:
-        known = self.find(site_update.site)
-        last = self._tombstones.get(site_update.site) if known is None else known.age
-        if last is not None and site_update.age <= last:
+        site, age = site_update.site, site_update.age
+        if site in self._ages and age <= self._ages[site]:
             return False
-        self._site_updates[site_update.site] = site_update.to_bytes()
-        self._tombstones.pop(site_update.site, None)
+        self._site_updates[site], self._ages[site] = site_update.to_bytes(), age
         return True
 
     def sites(self) -> list[str]:
@@ -97,13 +95,11 @@ class Memory(Exchange):
         return SiteUpdate.from_bytes(self._site_updates[site]) if site in self._site_updates else None
 
     def gone(self) -> Mapping[str, Age]:
-        return dict(self._tombstones)
+        return {site: age for site, age in self._ages.items() if site not in self._site_updates}
 
     def drop(self, site: str) -> None:
-        known = self.find(site)
-        if known is None:
+        if site not in self._site_updates:
             raise DataError(f"there is no update of site {site!r}.", source="Memory")
-        self._tombstones[site] = known.age
         del self._site_updates[site]
 
 

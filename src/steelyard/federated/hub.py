@@ -64,8 +64,8 @@ class Hub:
     def __init__(self, **parameters: Any) -> None:
         self.configure(**parameters)
         self._site_updates: dict[str, SiteUpdate] = {}
-        # Epoch and version of the last update of each dropped site.
-        self._dropped: dict[str, tuple[int, int]] = {}
+        # Epoch and version of the last update of each site, also of dropped sites.
+        self._ages: dict[str, tuple[int, int]] = {}
         self._schema: Schema | None = None
         self._total: ClassStatistics | None = None
 
@@ -79,7 +79,7 @@ class Hub:
     def copy(self) -> Hub:
         """Return an independent hub with the same site updates."""
         other = Hub(**self._parameters)
-        other._site_updates, other._dropped = dict(self._site_updates), dict(self._dropped)
+        other._site_updates, other._ages = dict(self._site_updates), dict(self._ages)
         # Schema and total can be shared between copies, because they are replaced, never changed in place.
         other._schema, other._total = self._schema, self._total
         return other
@@ -92,9 +92,10 @@ class Hub:
         return sorted(self._site_updates)
 
     @property
+    @snapshot_read
     def gone(self) -> dict[str, tuple[int, int]]:
         """Dropped sites with epoch and version of their last update. Only a newer update restores a site."""
-        return dict(self._dropped)
+        return {site: age for site, age in self._ages.items() if site not in self._site_updates}
 
     def site_update(self, site: str) -> SiteUpdate:
         """Return the latest update of a site."""
@@ -103,8 +104,7 @@ class Hub:
 
     def age(self, site: str) -> tuple[int, int] | None:
         """Return epoch and version that the next update of a site must exceed, or None if it is unknown."""
-        known = self._site_updates.get(site)
-        return self._dropped.get(site) if known is None else known.age
+        return self._ages.get(site)
 
     @transactional
     def receive(self, site_update: SiteUpdate | bytes) -> bool:
@@ -122,17 +122,15 @@ class Hub:
             return False
         self._replace(self._site_updates.get(site_update.site), site_update)
         self._site_updates = {**self._site_updates, site_update.site: site_update}
-        self._dropped = {site: age for site, age in self._dropped.items() if site != site_update.site}
+        self._ages = {**self._ages, site_update.site: site_update.age}
         return True
 
     @transactional
     def drop(self, site: str) -> None:
         """Remove a site. The model then equals one fitted without the site."""
         self._check_known(site, "Hub.drop")
-        leaving = self._site_updates[site]
-        self._replace(leaving, None)
+        self._replace(self._site_updates[site], None)
         self._site_updates = {name: other for name, other in self._site_updates.items() if name != site}
-        self._dropped = {**self._dropped, site: leaving.age}
 
     def _replace(self, before: SiteUpdate | None, now: SiteUpdate | None) -> None:
         """Recompute schema and total after a site is added, updated or removed."""
@@ -159,8 +157,7 @@ class Hub:
         known = self._site_updates.get(site)
         if known is not None and known.age <= until:
             self.drop(site)
-        if known is None or known.age <= until:
-            self._dropped = {**self._dropped, site: max(until, self._dropped.get(site, until))}
+        self._ages = {**self._ages, site: max(until, self._ages.get(site, until))}
 
     def _check_known(self, site: str, source: str) -> None:
         if site not in self._site_updates:
@@ -270,10 +267,7 @@ def _is_compatible(one: SiteUpdate, other: SiteUpdate) -> bool:
 def _changed(
     total: ClassStatistics, schema: Schema, before: SiteUpdate | None, now: SiteUpdate | None
 ) -> ClassStatistics:
-    """Return ``total`` with the update ``before`` replaced by ``now``. None means that a site has no update.
-
-    Only the difference of both updates is added to the total. The result is exact, because sums are integers.
-    """
+    """Return ``total`` plus the difference of two updates of a site, or None; integer sums are exact."""
     total = total.copy()
     if before is None:
         assert now is not None

@@ -61,10 +61,7 @@ def encode(tree: object) -> bytes:
 
 
 def encode_parts(tree: object, convert: Convert, where: str) -> list[bytes | memoryview]:
-    """Return the encoded tree as a list of byte blocks; `convert` turns other values into nodes.
-
-    Error messages refer to the tree by the name `where`.
-    """
+    """Return the encoded tree `where` as byte blocks; `convert` turns other values into nodes."""
     writer = _Writer(convert, where)
     content = writer.write(tree)
     return pack(content, writer.arrays)

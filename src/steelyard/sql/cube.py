@@ -512,11 +512,7 @@ def _parameters(estimator: ProximalSVC | None) -> dict[str, Any]:
 def _add_partitions(
     cube: StatisticsCube, frame: Any, engine: str, features: Sequence[str] | None, drop: Sequence[str]
 ) -> None:
-    """Add the rows of a Dask or Spark data frame to a cube.
-
-    The first rows determine the columns and the quantizer. Each worker fills a cube of its partition, and the
-    cubes are merged.
-    """
+    """Add the rows of a Dask or Spark data frame to a cube: each worker fills a cube, and they are merged."""
     if not hasattr(frame, "mapInPandas" if engine == "pyspark" else "to_delayed"):
         raise DataTypeError(f"expected a data frame; got {type(frame).__name__}.", source=_SOURCE)
     start = cube.empty()

@@ -283,10 +283,7 @@ def learn(
     how: str = "auto",
     forget: bool = False,
 ) -> TableModel:
-    """Learn or forget the rows of a source, by push-down or streaming, and close it.
-
-    A failing call does not change the model.
-    """
+    """Learn or forget the rows of a source, and close it. A failing call does not change the model."""
     push, stream = (_forget_pushdown, _forget_streamed) if forget else (_learn_pushdown, _learn_streamed)
     is_pushed = False
     try:

@@ -1,9 +1,8 @@
 """Push-down: computation of the statistics of a ProximalSVC inside a database.
 
-:func:`plan_pushdown` first determines what an estimator learns from its first rows: the numeric columns,
-the categories in order of appearance, and the quantizer. :func:`execute` then lets the engine compute sums of
-products of integers (:mod:`steelyard.sql.queries`). Integer sums are not rounded, so the statistics are
-bit-identical to those of an estimator that has read the rows.
+A plan contains what an estimator learns from its first rows: columns, categories and quantizer. The engine
+then computes sums of integers, so the statistics are bit-identical to those of an estimator that has read the
+rows.
 """
 
 from __future__ import annotations
@@ -126,10 +125,7 @@ def plan_pushdown(
 def _refine(
     source: DatabaseSource, writer: Writer, encoder: TableEncoder, statistics: ClassStatistics
 ) -> tuple[list[Number], _Bounds]:
-    """Refine the quantizer until every value that must not be rounded is a multiple of its step.
-
-    Returns the numeric columns and their bounds.
-    """
+    """Refine the quantizer until no exact value is between steps; return numeric columns and their bounds."""
     kinds = [source.declared[name] for name in encoder.numeric_]
     for name, kind in zip(encoder.numeric_, kinds, strict=True):
         if kind in ("moment", "text") and source.connection.engine != "sqlite":
@@ -375,10 +371,7 @@ def _labels_of(plan: PushdownPlan) -> Callable[[Any], Label]:
 def _add_row(
     triangle: list[int], encoder: TableEncoder, query: Sums, row: tuple[Any, ...], *, first: bool
 ) -> None:
-    """Add one result row of a query to ``triangle``, the sums of its class.
-
-    Only the first query (``first``) adds the total weight of the class, because every query returns it.
-    """
+    """Add a result row to the sums of its class. The ``first`` query adds the weight, which all return."""
     width, n_numeric, n_keys = len(encoder.feature_names), len(encoder.numeric_), len(query.keys)
     keys: list[Any] = [
         None if text is None else n_numeric + encoder.index_of(name, text)

@@ -140,16 +140,10 @@ class Writer:
     # -- queries for value ranges ------------------------------------------------------------------------
 
     def bounds(self, numbers: Sequence[Number], categories: Sequence[str]) -> tuple[str, list[BoundKey]]:
-        """Return a query for counts and value ranges, which decide whether push-down is possible.
+        """Return a query for counts and value ranges, and the meaning of each column of its one row.
 
-        Returns
-        -------
-        text : str
-            A SELECT with one row.
-        keys : list of (str, str or None)
-            Meaning of each result column, and the table column it belongs to: number of "rows", "labels" and
-            "classes"; number of "values" of a column; the "least" and "largest" number; the number of values
-            that are not multiples of the step ("off"), and of values that are not numbers ("strange").
+        The columns count "rows", "labels" and "classes"; for each table column its "values", those between
+        steps ("off") and those that are no numbers ("strange"). Its bounds are "least" and "largest".
         """
         target = quoted(self.target)
         found: dict[BoundKey, str] = {
@@ -205,10 +199,10 @@ class Writer:
     def sums(
         self, numbers: Sequence[Number], categories: Sequence[str], n_rows: int, weight_bits: int = 0
     ) -> list[Sums]:
-        """Return the SELECTs that compute all sums of products per class.
+        """Return the SELECTs of all sums of products per class.
 
-        There is one SELECT for pairs of numeric columns (several if there are very many), one per categorical
-        column with the numeric columns, and one per pair of categorical columns.
+        There is one for pairs of numeric columns (several if there are very many), one per categorical column
+        with the numeric columns, and one per pair of categorical columns.
         """
         row_bits = n_rows.bit_length() + weight_bits
         max_bits = self._product_bits(row_bits, weight_bits)

@@ -29,7 +29,14 @@ _CANDIDATE_ROWS = (0.0, *CANDIDATE_ROWS)
 
 def cell_codes(columns: Sequence[Coded]) -> tuple[list[str], NDArray[np.int32]]:
     """Return the names of the distinct cells of the rows, and for each row the index of its cell."""
-    indices, codes = _distinct_rows([codes for _, codes in columns], [len(values) for values, _ in columns])
+    sizes = [max(len(values), 1) for values, _ in columns]
+    indices: Sequence[NDArray[Any]]
+    if math.prod(sizes) < 2**63:
+        cells, codes = _distinct(np.ravel_multi_index([c for _, c in columns], sizes), math.prod(sizes))
+        indices = np.unravel_index(cells, sizes)
+    else:
+        rows, inverse = np.unique(np.column_stack([c for _, c in columns]), axis=0, return_inverse=True)
+        indices, codes = list(rows.T), inverse.ravel().astype(np.int32)
     found = [[values[k] for k in index] for index, (values, _) in zip(indices, columns, strict=True)]
     return [_name_of(key) for key in zip(*found, strict=True)], codes
 
@@ -53,18 +60,6 @@ def encode(values: NDArray[np.int64]) -> Coded:
 def missing_last(key: Any) -> list[tuple[bool, Any]]:
     """Return a sort key for slice values that places None last."""
     return [(value is None, value) for value in (key if isinstance(key, tuple) else (key,))]
-
-
-def _distinct_rows(
-    columns: Sequence[NDArray[np.int64]], sizes: Sequence[int]
-) -> tuple[Sequence[NDArray[Any]], NDArray[np.int32]]:
-    """Return the distinct rows of integer columns, and for each row its index among the distinct rows."""
-    sizes = [max(size, 1) for size in sizes]
-    if math.prod(sizes) < 2**63:
-        found, codes = _distinct(np.ravel_multi_index(columns, sizes), math.prod(sizes))
-        return np.unravel_index(found, sizes), codes
-    rows, indices = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
-    return list(rows.T), indices.ravel().astype(np.int32)
 
 
 def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
