@@ -108,8 +108,7 @@ class Candidate:
     def predict(self, chunk: Chunk, positive: Any = None) -> Predictions | None:
         """Return the predictions for a chunk, or None if the model has not learned anything yet.
 
-        The last rows predicted as ``positive`` are stored, so that they can be explained. Rows with very many
-        features are not stored.
+        The last rows predicted as ``positive`` are stored to be explained, unless they are very wide.
         """
         if not is_ready(self.model):
             return None
@@ -292,10 +291,7 @@ class PrequentialEvaluator:
             self.n_rows = until
 
     def _record(self, ago: int = 0) -> None:
-        """Record the measures of the window that ends ``ago`` rows before the last row.
-
-        ``ago`` must be less than the length of a window.
-        """
+        """Record the window that ends ``ago`` rows before the last row, fewer than a window has."""
         now = time.perf_counter()
         if now - self._memory[0] > _MEMORY_INTERVAL_SECONDS:
             with suppress(OSError):  # not every system has the file

@@ -491,10 +491,7 @@ class ScoreSample:
         return sorted(self._parts)
 
     def against(self, positive: Any) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
-        """Return the sampled scores, a mask of the positive rows, and a weight for each sampled row.
-
-        The weight is the number of rows of the class divided by the number of sampled rows of the class.
-        """
+        """Return the sampled scores, a mask of the positive rows, and the number of rows each stands for."""
         parts = [self.scores(label) for label in self.labels]
         sizes = [len(part) for part in parts]
         weights = [self.counts[label] / size for label, size in zip(self.labels, sizes, strict=True)]
@@ -529,10 +526,7 @@ class DayMeasures:
             self._parts.append((is_positive[begin:end].copy(), scores[begin:end].copy()))
 
     def lines(self, is_mirrored: bool) -> list[dict[str, Any]]:
-        """Return the measures of each day for the scored class or, mirrored, for the other class.
-
-        The last day may be incomplete.
-        """
+        """Return the measures of each day for the scored class or, mirrored, for the other class."""
         days = [*self._closed, self._current()] if self._parts else self._closed
         side = int(is_mirrored)
         return [

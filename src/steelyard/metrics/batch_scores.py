@@ -446,10 +446,7 @@ def _by_column(
     sample_weight: Weights,
     source: str,
 ) -> tuple[list[Label], Codes, FloatArray, FloatArray | None]:
-    """Return the class of each column, the column of each row's class, the scores and the weights.
-
-    Scores of two classes may be one-dimensional; they are then the scores of the second class.
-    """
+    """Return the class of each column, the column of each row's class, the scores and the weights."""
     present, codes = encode(y_true, source, "y_true")
     columns = sort_labels(present, source) if labels is None else plain_labels(labels)
     unknown = [label for label in present if label not in columns]

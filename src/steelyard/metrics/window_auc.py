@@ -36,12 +36,9 @@ from steelyard.metrics.streaming import (
 
 
 class _ScoredWindow(StreamingMetric):
-    """Base class of measures over a sliding window of label codes and scores.
+    """Base class of measures over a sliding window of label codes and scores."""
 
-    The window is stored in a native counted B-tree or in arrays.
-    """
-
-    _window: Any
+    _window: Any  # a native counted B-tree or arrays
     _n_columns: int
 
     def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:

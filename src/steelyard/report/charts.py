@@ -69,10 +69,9 @@ def stream_chart(
     before: Callable[[Frame], None] = lambda _: None,
     **options: Any,
 ) -> Markup:
-    """Return a chart of curves over time.
+    """Return a chart of curves over time, of which that with index ``lead`` is thicker and on top.
 
-    ``before`` draws the background before the curves. The curve with index ``lead`` is drawn thicker and on
-    top. ``options`` are further arguments of the frame.
+    ``before`` draws the background. ``options`` are further arguments of the frame.
     """
     options |= {"x_format": axis[1], "y_label": y_label, "top": 22 if y_label else 10, "has_row_axis": True}
     options |= {"x_label": axis[0], "bottom": 36} if height > 160 else {"bottom": 24}
@@ -114,10 +113,7 @@ def measure_chart(
     height: float = 260,
     small: bool = False,
 ) -> Markup:
-    """Return a chart of a measure of every model over time.
-
-    The chart also shows concept drifts, and the confidence band of the best model.
-    """
+    """Return a chart of a measure of every model over time, with drifts and the band of the best model."""
     names = list(result.models)
     series = _series(result, measure)
     values = [v for _, _, ys in series for v in ys if not math.isnan(v)]

@@ -190,11 +190,7 @@ def _models(result: PrequentialResult, summary: list[dict[str, Any]]) -> list[di
 
 
 def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
-    """Return the observed rates of alarms, recall and precision, with their target rates if they have one.
-
-    For the best model all rates are returned, those with a target first. For the other models only rates with
-    a target are returned.
-    """
+    """Return the rates of the best model, those with a target first, and others with a target."""
     return [
         {"model": name, **rate.as_dict()}
         for name in sorted(result.models, key=lambda name: name != lead)
