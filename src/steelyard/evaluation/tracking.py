@@ -22,7 +22,7 @@ from steelyard.metrics.formulas import (
     BoolArray,
     ReliabilityBins,
     ReliabilityCurve,
-    probability_losses,
+    log_losses,
     ranking_measures,
 )
 from steelyard.streams.predictions import Predictions
@@ -163,12 +163,13 @@ class Tracker:
         if predictions.probabilities is None:
             return (np.full(len(true), np.nan),) * 4
         probabilities = predictions.probability_table(table.labels)
+        losses = log_losses(probabilities[np.arange(len(true)), true])
         scored = self.scored_class
         if scored is not None and scored < len(table) <= 2:
-            losses = probability_losses(probabilities, true, scored)
-            return probabilities[:, scored], true == scored, *losses
-        losses = probability_losses(probabilities, true)
-        return probabilities.max(axis=1), true == predicted, *losses
+            probability, event = probabilities[:, scored], true == scored
+            return probability, event, losses, (probability - event) ** 2
+        briers = ((probabilities - (true[:, None] == np.arange(len(table)))) ** 2).sum(axis=1)
+        return probabilities.max(axis=1), true == predicted, losses, briers
 
     def record(
         self, row: int, ago: int, table: LabelEncoder, rows_per_second: float, memory_mb: float

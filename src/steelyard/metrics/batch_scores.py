@@ -401,10 +401,7 @@ def _loss(
     source = f"{measure}_score"
     _, codes, probabilities, weights = _by_column(y_true, y_proba, labels, sample_weight, source)
     check_probabilities(probabilities, source)
-    if probabilities.ndim == 1:
-        probabilities = np.column_stack([1.0 - probabilities, probabilities])
-    positive = 1 if probabilities.shape[1] == 2 else None
-    value = formulas.mean_loss(measure, probabilities, codes, weights, positive)
+    value = formulas.mean_loss(measure, probabilities, codes, weights)
     return formulas.defined_or_warn(measure, value, stacklevel=4)
 
 
