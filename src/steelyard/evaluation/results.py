@@ -407,8 +407,9 @@ class PrequentialResult:
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
-        # A missing value, which is not equal to itself, is an empty cell.
-        writer.writerows({k: v if v == v else "" for k, v in line.items()} for line in lines)  # noqa: PLR0124
+        for line in lines:
+            missing = [k for k, value in line.items() if isinstance(value, float) and math.isnan(value)]
+            writer.writerow({**line, **dict.fromkeys(missing, "")})
         return _written(text.getvalue(), path)
 
     def to_json(self, path: str | Path | None = None) -> str:

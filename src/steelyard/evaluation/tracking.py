@@ -22,7 +22,7 @@ from steelyard.metrics.formulas import (
     BoolArray,
     ReliabilityBins,
     ReliabilityCurve,
-    probability_losses,
+    log_losses,
     ranking_measures,
 )
 from steelyard.streams.predictions import Predictions
@@ -163,12 +163,13 @@ class Tracker:
         if predictions.probabilities is None:
             return (np.full(len(true), np.nan),) * 4
         probabilities = predictions.probability_table(table.labels)
+        losses = log_losses(probabilities[np.arange(len(true)), true])
         scored = self.scored_class
         if scored is not None and scored < len(table) <= 2:
-            losses = probability_losses(probabilities, true, scored)
-            return probabilities[:, scored], true == scored, *losses
-        losses = probability_losses(probabilities, true)
-        return probabilities.max(axis=1), true == predicted, *losses
+            probability, event = probabilities[:, scored], true == scored
+            return probability, event, losses, (probability - event) ** 2
+        briers = ((probabilities - (true[:, None] == np.arange(len(table)))) ** 2).sum(axis=1)
+        return probabilities.max(axis=1), true == predicted, losses, briers
 
     def record(
         self, row: int, ago: int, table: LabelEncoder, rows_per_second: float, memory_mb: float
@@ -491,10 +492,7 @@ class ScoreSample:
         return sorted(self._parts)
 
     def against(self, positive: Any) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
-        """Return the sampled scores, a mask of the positive rows, and a weight for each sampled row.
-
-        The weight is the number of rows of the class divided by the number of sampled rows of the class.
-        """
+        """Return the sampled scores, a mask of the positive rows, and the number of rows each stands for."""
         parts = [self.scores(label) for label in self.labels]
         sizes = [len(part) for part in parts]
         weights = [self.counts[label] / size for label, size in zip(self.labels, sizes, strict=True)]
@@ -529,10 +527,7 @@ class DayMeasures:
             self._parts.append((is_positive[begin:end].copy(), scores[begin:end].copy()))
 
     def lines(self, is_mirrored: bool) -> list[dict[str, Any]]:
-        """Return the measures of each day for the scored class or, mirrored, for the other class.
-
-        The last day may be incomplete.
-        """
+        """Return the measures of each day for the scored class or, mirrored, for the other class."""
         days = [*self._closed, self._current()] if self._parts else self._closed
         side = int(is_mirrored)
         return [

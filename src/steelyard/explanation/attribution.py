@@ -174,11 +174,7 @@ def explain_function(
 def _mixed_scores(
     scores: Scores, X: FloatArray, reference: FloatArray, columns: IntArray, masks: NDArray[np.bool_]
 ) -> FloatArray:
-    """Return the scores of rows after some columns are replaced by those of the reference row.
-
-    ``masks`` has one row for each set of columns that are not replaced. The result has the shape
-    (n_rows, n_sets, n_scores).
-    """
+    """Return the scores of rows of which only the columns in each mask differ from the reference row."""
     is_own = np.ones((len(masks), X.shape[1]), dtype=bool)
     is_own[:, columns] = masks
     mixed = np.where(is_own, X[:, None, :], reference).reshape(-1, X.shape[1])

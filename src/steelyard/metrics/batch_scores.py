@@ -401,10 +401,7 @@ def _loss(
     source = f"{measure}_score"
     _, codes, probabilities, weights = _by_column(y_true, y_proba, labels, sample_weight, source)
     check_probabilities(probabilities, source)
-    if probabilities.ndim == 1:
-        probabilities = np.column_stack([1.0 - probabilities, probabilities])
-    positive = 1 if probabilities.shape[1] == 2 else None
-    value = formulas.mean_loss(measure, probabilities, codes, weights, positive)
+    value = formulas.mean_loss(measure, probabilities, codes, weights)
     return formulas.defined_or_warn(measure, value, stacklevel=4)
 
 
@@ -446,10 +443,7 @@ def _by_column(
     sample_weight: Weights,
     source: str,
 ) -> tuple[list[Label], Codes, FloatArray, FloatArray | None]:
-    """Return the class of each column, the column of each row's class, the scores and the weights.
-
-    Scores of two classes may be one-dimensional; they are then the scores of the second class.
-    """
+    """Return the class of each column, the column of each row's class, the scores and the weights."""
     present, codes = encode(y_true, source, "y_true")
     columns = sort_labels(present, source) if labels is None else plain_labels(labels)
     unknown = [label for label in present if label not in columns]

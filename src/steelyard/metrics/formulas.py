@@ -19,7 +19,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from steelyard._labels import positive_class
 from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
-from steelyard.metrics._validation import Codes, Label, plain
+from steelyard.metrics._validation import Label, plain
 
 BoolArray = NDArray[np.bool_]
 
@@ -282,13 +282,17 @@ def score_measure(
     if measure == "expected_calibration_error":
         return ReliabilityBins.of(scores, is_positive, weights=weights, n_bins=n_bins).measures()[measure]
     if measure in PROBABILITY_MEASURES:
-        probabilities = np.column_stack([1.0 - scores, scores])
-        return mean_loss(measure, probabilities, is_positive.astype(np.intp), weights, 1)
-    return ranking_measures(is_positive, scores, weights, k)[measure][0]
+        return mean_loss(measure, scores, is_positive, weights)
+    return ranking_measures(is_positive, scores, weights, k=k, only=measure)[measure][0]
 
 
 def ranking_measures(
-    is_positive: BoolArray, scores: FloatArray, weights: FloatArray | None = None, k: int = 100
+    is_positive: BoolArray,
+    scores: FloatArray,
+    weights: FloatArray | None = None,
+    *,
+    k: int = 100,
+    only: str | None = None,
 ) -> dict[str, tuple[float, float]]:
     r"""Return AUC, average precision, precision and recall at k, each for both classes.
 
@@ -296,6 +300,7 @@ def ranking_measures(
     the share of correctly ordered (positive, negative) pairs, where ties count one half. The average
     precision is :math:`\sum_n (R_n - R_{n-1}) P_n` with precision and recall at the n-th highest threshold.
     If several rows share the k-th score, the measures at k are expectations with ties broken at random.
+    With the name of ``only`` one measure, just its first value is computed.
     """
     names = ("roc_auc", "average_precision", "precision_at_k", "recall_at_k")
     if not len(scores) or (weights is not None and not weights.any()):
@@ -312,53 +317,58 @@ def ranking_measures(
         weight = weights[order]
         positives = np.cumsum(weight * is_positive[order])[last_of_ties]
         rows = np.cumsum(weight)[last_of_ties]
-    negatives = rows - positives
-    auc = math.nan
-    if positives[-1] and negatives[-1]:
-        # Twice the area under the ROC curve, which is a sum of trapezoids, in pairs of rows.
-        area = positives[0] * negatives[0]
-        area += (positives[1:] + positives[:-1]) @ (negatives[1:] - negatives[:-1])
-        auc = float(area / (2 * positives[-1] * negatives[-1]))
-    sides = []
-    other = [part[-1:] - np.append(0.0, part)[-2::-1] for part in (negatives, rows)]
-    for found, n_rows in ((positives, rows), other):
-        total, average = float(found[-1]), math.nan
-        if total > 0:
+    del order, ordered, last_of_ties  # later arrays reuse their memory, which is much faster for many rows
+    wanted = {*names} if only is None else {only}
+    values = {name: [math.nan, math.nan] for name in names}
+    sides = [(positives, rows)]
+    if "roc_auc" in wanted:
+        negatives = rows - positives
+        if positives[-1] and negatives[-1]:
+            # Twice the area under the ROC curve, which is a sum of trapezoids, in pairs of rows.
+            area = positives[0] * negatives[0]
+            area += (positives[1:] + positives[:-1]) @ (negatives[1:] - negatives[:-1])
+            values["roc_auc"] = [float(area / (2 * positives[-1] * negatives[-1]))] * 2
+        if only is None:
+            other = [part[-1:] - np.append(0.0, part)[-2::-1] for part in (negatives, rows)]
+            sides.append((other[0], other[1]))
+    for side, (found, n_rows) in enumerate(sides):
+        total = float(found[-1])
+        if "average_precision" in wanted and total > 0:
             precisions = np.divide(found, n_rows, out=np.zeros_like(n_rows), where=n_rows > 0)
-            average = float((np.ediff1d(found, to_begin=found[:1]) * precisions).sum() / total)
-        hits = float(np.interp(k, np.append(0.0, n_rows), np.append(0.0, found)))
-        sides.append((auc, average, hits / min(k, float(n_rows[-1])), hits / total if total else math.nan))
-    return dict(zip(names, zip(*sides, strict=True), strict=True))
+            steps = np.ediff1d(found, to_begin=found[:1])
+            values["average_precision"][side] = float((steps * precisions).sum() / total)
+        if wanted & {"precision_at_k", "recall_at_k"}:
+            hits = float(np.interp(k, np.append(0.0, n_rows), np.append(0.0, found)))
+            values["precision_at_k"][side] = hits / min(k, float(n_rows[-1]))
+            values["recall_at_k"][side] = hits / total if total else math.nan
+    return {name: (first, second) for name, (first, second) in values.items()}
 
 
-def probability_losses(
-    probabilities: FloatArray, codes: Codes, positive: int | None = None
-) -> tuple[FloatArray, FloatArray]:
-    """Return log-loss and Brier score of each row, from one column of probabilities per class.
-
-    The probability of the true class is clipped at 2.2e-16. The Brier score is the squared error of the
-    column ``positive`` or, if that is None, the sum over all columns.
-    """
-    of_true_class = probabilities[np.arange(len(codes)), codes]
-    log_losses = -np.log(np.clip(of_true_class, np.finfo(np.float64).eps, 1.0))
-    if positive is not None:
-        return log_losses, (probabilities[:, positive] - (codes == positive)) ** 2
-    squares = (probabilities - (codes[:, None] == np.arange(probabilities.shape[1]))) ** 2
-    return log_losses, squares.sum(axis=1)
+def log_losses(of_true_class: FloatArray) -> FloatArray:
+    """Return the log-loss of each row. The probability of the true class is clipped at 2.2e-16."""
+    return np.asarray(-np.log(np.clip(of_true_class, np.finfo(np.float64).eps, 1.0)))
 
 
 def mean_loss(
-    measure: str,
-    probabilities: FloatArray,
-    codes: Codes,
-    weights: FloatArray | None,
-    positive: int | None = None,
+    measure: str, probabilities: FloatArray, codes: NDArray[Any], weights: FloatArray | None
 ) -> float:
-    """Return the weighted mean of ``log_loss`` or ``brier``, or nan if the total weight is zero."""
+    """Return the weighted mean of ``log_loss`` or ``brier``, or nan if the total weight is zero.
+
+    Probabilities are those of class 1, or one column per class. The Brier score of two classes is the squared
+    error of class 1; for more classes, the squared errors are summed.
+    """
     if not len(codes) or (weights is not None and not weights.any()):
         return math.nan
-    log_losses, briers = probability_losses(probabilities, codes, positive)
-    return float(np.average(log_losses if measure == "log_loss" else briers, weights=weights))
+    if measure == "log_loss" and probabilities.ndim == 1:
+        losses = log_losses(np.where(codes == 1, probabilities, 1.0 - probabilities))
+    elif measure == "log_loss":
+        losses = log_losses(probabilities[np.arange(len(codes)), codes])
+    elif probabilities.ndim == 1 or probabilities.shape[1] == 2:
+        of_class = probabilities if probabilities.ndim == 1 else probabilities[:, 1]
+        losses = (of_class - (codes == 1)) ** 2
+    else:
+        losses = ((probabilities - (codes[:, None] == np.arange(probabilities.shape[1]))) ** 2).sum(axis=1)
+    return float(np.average(losses, weights=weights))
 
 
 class ReliabilityCurve(NamedTuple):

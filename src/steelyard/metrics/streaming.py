@@ -66,10 +66,7 @@ class StreamingMetric(ABC):
 
     @abstractmethod
     def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:
-        """Add rows with the true labels ``labels[codes]`` and the other inputs of :meth:`update`.
-
-        All input is validated before the first change.
-        """
+        """Validate and add rows with the true labels ``labels[codes]`` and the other inputs of ``update``."""
 
     @abstractmethod
     def get(self) -> float:

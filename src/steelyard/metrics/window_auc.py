@@ -36,12 +36,9 @@ from steelyard.metrics.streaming import (
 
 
 class _ScoredWindow(StreamingMetric):
-    """Base class of measures over a sliding window of label codes and scores.
+    """Base class of measures over a sliding window of label codes and scores."""
 
-    The window is stored in a native counted B-tree or in arrays.
-    """
-
-    _window: Any
+    _window: Any  # a native counted B-tree or arrays
     _n_columns: int
 
     def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:
@@ -106,18 +103,18 @@ class _BinaryWindow(_ScoredWindow):
     def _codes_of(self, labels: list[Label]) -> NDArray[np.int32]:
         if self.pos_label is not None:
             return np.array([label == self.pos_label for label in labels], dtype=np.int32)
-        known = list(dict.fromkeys([*self._labels, *labels]))
-        if len(known) > 2:
-            raise DataError(
-                f"without pos_label there can be two labels, {known[0]!r} and {known[1]!r}; "
-                f"got {known[2]!r} as well.",
-                source=self._source,
-                hint="pos_label compares one class with the rest, WindowPMAUC all pairs of classes",
-            )
-        if len(known) > len(self._labels):
+        if not set(labels) <= set(self._labels):
+            known = list(dict.fromkeys([*self._labels, *labels]))
+            if len(known) > 2:
+                raise DataError(
+                    f"without pos_label there can be two labels, {known[0]!r} and {known[1]!r}; "
+                    f"got {known[2]!r} as well.",
+                    source=self._source,
+                    hint="pos_label compares one class with the rest, WindowPMAUC all pairs of classes",
+                )
             sort_labels(known, self._source)
             self._labels = known
-        return np.array([known.index(label) for label in labels], dtype=np.int32)
+        return np.array([self._labels.index(label) for label in labels], dtype=np.int32)
 
     def _content(self) -> dict[str, Any]:
         return {"labels": list(self._labels), **super()._content()}

@@ -14,6 +14,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from steelyard._types import FloatArray
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.tracking import LOSSES
+from steelyard.metrics import ReliabilityCurve
 from steelyard.report.svg import Frame, number, shortened
 from steelyard.report.text import time_of_row
 
@@ -23,6 +24,7 @@ N_COLOURS = 6
 _ZOOM_ABOVE = 0.6  # if all values are above this, the axis does not start at 0
 
 Series = tuple[str, Sequence[float], Sequence[float]]  # name, row numbers and values of a curve
+Sample = tuple[FloatArray, NDArray[np.bool_], FloatArray]  # scores, mask of the positive rows, weights
 
 
 def _row_axis(result: PrequentialResult) -> tuple[str, Callable[[float], str]]:
@@ -67,10 +69,9 @@ def stream_chart(
     before: Callable[[Frame], None] = lambda _: None,
     **options: Any,
 ) -> Markup:
-    """Return a chart of curves over time.
+    """Return a chart of curves over time, of which that with index ``lead`` is thicker and on top.
 
-    ``before`` draws the background before the curves. The curve with index ``lead`` is drawn thicker and on
-    top. ``options`` are further arguments of the frame.
+    ``before`` draws the background. ``options`` are further arguments of the frame.
     """
     options |= {"x_format": axis[1], "y_label": y_label, "top": 22 if y_label else 10, "has_row_axis": True}
     options |= {"x_label": axis[0], "bottom": 36} if height > 160 else {"bottom": 24}
@@ -112,10 +113,7 @@ def measure_chart(
     height: float = 260,
     small: bool = False,
 ) -> Markup:
-    """Return a chart of a measure of every model over time.
-
-    The chart also shows concept drifts, and the confidence band of the best model.
-    """
+    """Return a chart of a measure of every model over time, with drifts and the band of the best model."""
     names = list(result.models)
     series = _series(result, measure)
     values = [v for _, _, ys in series for v in ys if not math.isnan(v)]
@@ -247,9 +245,9 @@ def _mark_drifts(frame: Frame, result: PrequentialResult, lead: str) -> None:
 # -- charts of one model -----------------------------------------------------------------------------
 
 
-def histogram_chart(result: PrequentialResult, model: str) -> Markup:
+def histogram_chart(sample: Sample, positive: Any) -> Markup:
     """Return a chart with the score histograms of positive and negative rows."""
-    scores, is_positive, weights = result.score_sample(model).against(result.positive)
+    scores, is_positive, weights = sample
     low, high = np.quantile(scores, [0.002, 0.998])
     low, high = min(float(low), 0.0), max(float(high), 0.0)
     edges = np.linspace(low, high if high > low else low + 1.0, 41)
@@ -267,7 +265,7 @@ def histogram_chart(result: PrequentialResult, model: str) -> Markup:
         y_label="share of the class",
         y_format=lambda v: f"{100 * v:.3g}%",
     )
-    sides = (("other classes", "negative"), (str(result.positive), "positive"))
+    sides = (("other classes", "negative"), (str(positive), "positive"))
     for density, (name, css) in zip(densities, sides, strict=True):
         for begin, end, share in zip(edges[:-1], edges[1:], density, strict=True):
             if share > 0:
@@ -282,9 +280,9 @@ def _share_frame(title: str, x_label: str, y_label: str) -> Frame:
     return Frame(NARROW, 260, (0, 1), (0, 1), title, x_label=x_label, y_label=y_label)
 
 
-def roc_chart(result: PrequentialResult, model: str) -> Markup:
+def roc_chart(sample: Sample, model: str) -> Markup:
     """Return a chart of the ROC curve, with a dot at the current threshold."""
-    scores, is_positive, weights = result.score_sample(model).against(result.positive)
+    scores, is_positive, weights = sample
     false_rate, hit_rate, _ = roc_curve(is_positive, scores, sample_weight=weights)
     frame = _share_frame(
         "ROC curve", "false positive rate (1 - specificity)", "positive rows found (sensitivity)"
@@ -293,15 +291,15 @@ def roc_chart(result: PrequentialResult, model: str) -> Markup:
     xs, ys = _thinned(false_rate, hit_rate)
     frame.band(xs, [0.0] * len(xs), ys, "series0")
     frame.line(xs, ys, "series0", model)
-    found, false, positives, negatives = _alarms(scores, is_positive, weights, np.zeros(1))
+    found, false, positives, negatives = _alarms(*sample, np.zeros(1))
     hits, alarms = float(found[0] / max(positives, 1e-12)), float(false[0] / max(negatives, 1e-12))
     frame.dot(alarms, hits, "series0", f"current threshold: {hits:.1%} found, {alarms:.1%} false positives")
     return frame.svg(n_x_ticks=5)
 
 
-def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
+def precision_recall_chart(sample: Sample, model: str) -> Markup:
     """Return a chart of the precision-recall curve."""
-    scores, is_positive, weights = result.score_sample(model).against(result.positive)
+    scores, is_positive, weights = sample
     precision, recall, _ = precision_recall_curve(is_positive, scores, sample_weight=weights)
     frame = _share_frame(
         "precision-recall curve", "positive rows found (recall)", "correct alarms (precision)"
@@ -312,12 +310,10 @@ def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
     return frame.svg(n_x_ticks=5)
 
 
-def reliability_chart(result: PrequentialResult, model: str) -> Markup:
-    """Return a chart of the reliability curve in ten bins: observed frequency by predicted probability."""
-    curve = result.reliability(model)
-    assert curve is not None  # checked by the caller
-    of_class = "of the positive class" if result.positive is not None else "of the predicted class"
-    frame = _share_frame("reliability curve", f"predicted probability {of_class}", "observed frequency")
+def reliability_chart(curve: ReliabilityCurve, model: str, kind: str) -> Markup:
+    """Return a chart of observed frequencies by predicted probabilities of the class of a kind."""
+    x_label = f"predicted probability of the {kind} class"
+    frame = _share_frame("reliability curve", x_label, "observed frequency")
     frame.line([0, 1], [0, 1], "chance", "calibrated")
     frame.line(curve.mean_probability.tolist(), curve.positive_rate.tolist(), "series0", model)
     for predicted, observed, n_rows in zip(*curve, strict=True):
@@ -326,12 +322,11 @@ def reliability_chart(result: PrequentialResult, model: str) -> Markup:
     return frame.svg(n_x_ticks=5)
 
 
-def cost_chart(result: PrequentialResult, model: str) -> tuple[Markup, list[dict[str, float]]]:
+def cost_chart(sample: Sample) -> tuple[Markup, list[dict[str, float]]]:
     """Return a chart of the cost of every threshold, and the best threshold for each cost ratio.
 
     A cost ratio is the cost of a missed positive row divided by the cost of a false alarm.
     """
-    sample = result.score_sample(model).against(result.positive)
     low, high = (float(q) for q in np.quantile(sample[0], [0.005, 0.995]))
     low, high = min(low, -1e-9), max(high, 1e-9)
     thresholds = np.linspace(low, high, 121)

@@ -190,11 +190,7 @@ def _models(result: PrequentialResult, summary: list[dict[str, Any]]) -> list[di
 
 
 def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
-    """Return the observed rates of alarms, recall and precision, with their target rates if they have one.
-
-    For the best model all rates are returned, those with a target first. For the other models only rates with
-    a target are returned.
-    """
+    """Return the rates of the best model, those with a target first, and others with a target."""
     return [
         {"model": name, **rate.as_dict()}
         for name in sorted(result.models, key=lambda name: name != lead)
@@ -256,26 +252,20 @@ def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
         names = [f"feature {k + 1}" for k in range(shares.shape[1])]
     order = np.argsort(-shares[-1], kind="stable")
     middle = shares[len(rows) // 2]
-    features = [
-        {
-            "name": str(names[k]),
-            "share": float(shares[-1, k]),
-            "width": float(shares[-1, k] / shares[-1, order[0]]),
-            "before": float(middle[k]),
-        }
-        for k in order[:_SHOWN_FEATURES].tolist()
-    ]
-    charted = order[:_CHARTED_FEATURES].tolist()
+    shown, charted = order[:_SHOWN_FEATURES].tolist(), order[:_CHARTED_FEATURES].tolist()
+    charted_names = [str(names[k]) for k in charted]
+    chart = None
+    if len(rows) > 1:
+        chart = charts.importance_chart(result, rows, shares[:, charted], charted_names)
     return {
-        "features": features,
-        "rest": len(order) - len(features),
+        "features": [(str(names[k]), float(shares[-1, k]), float(middle[k])) for k in shown],
+        "largest": float(shares[-1, order[0]]),
+        "rest": len(order) - len(shown),
         "rest_share": float(shares[-1, order[_SHOWN_FEATURES:]].sum()),
         "since": rows[len(rows) // 2],
         "is_linear": contributions(result.models[lead]) is not None,
-        "names": [str(names[k]) for k in charted],
-        "chart": charts.importance_chart(result, rows, shares[:, charted], [str(names[k]) for k in charted])
-        if len(rows) > 1
-        else None,
+        "names": charted_names,
+        "chart": chart,
     }
 
 
@@ -299,26 +289,25 @@ def _model_details(result: PrequentialResult, name: str) -> dict[str, Any]:
     by_class = result.by_class(name)
     if not by_class:
         return {"tested": False}
-    sample = result.score_sample(name)
-    has_scores = result.positive is not None and result.positive in sample.labels and len(sample.labels) > 1
-    cost, thresholds = charts.cost_chart(result, name) if has_scores else (None, [])
-    return {
+    details: dict[str, Any] = {
         "tested": True,
         "classes": by_class[:_SHOWN_CLASSES],
         "folded": by_class[_SHOWN_CLASSES:],
         "confusion": _confusion(result, name),
-        "has_scores": has_scores,
         "follows_scores": getattr(result.models[name], "labels_follow_scores", True),
-        "histogram": charts.histogram_chart(result, name) if has_scores else None,
-        "roc": charts.roc_chart(result, name) if has_scores else None,
-        "precision_recall": charts.precision_recall_chart(result, name) if has_scores else None,
-        "reliability": charts.reliability_chart(result, name)
-        if result.reliability(name) is not None
-        else None,
-        "cost": cost,
-        "thresholds": thresholds,
         "cost_names": [f"cost of a miss: {ratio}" for ratio in charts.COST_RATIOS],
     }
+    classes, curve = result.score_sample(name), result.reliability(name)
+    kind = "predicted" if result.positive is None else "positive"
+    details["reliability"] = None if curve is None else charts.reliability_chart(curve, name, kind)
+    details["has_scores"] = len(classes.labels) > 1 and result.positive in classes.labels
+    if details["has_scores"]:
+        sample = classes.against(result.positive)
+        details["histogram"] = charts.histogram_chart(sample, result.positive)
+        details["roc"] = charts.roc_chart(sample, name)
+        details["precision_recall"] = charts.precision_recall_chart(sample, name)
+        details["cost"], details["thresholds"] = charts.cost_chart(sample)
+    return details
 
 
 def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:

@@ -123,8 +123,7 @@ class Drift:
         """Return the probability of the new concept at each row."""
         if self.width == 0:
             return (rows >= self.at).astype(np.float64)
-        progress: FloatArray = np.clip((rows - self.at) / self.width, 0.0, 1.0)
-        return progress
+        return np.asarray(np.clip((rows - self.at) / self.width, 0.0, 1.0))
 
 
 class GeneratedStream(RowStream):
@@ -259,8 +258,7 @@ class Gaussians(GeneratedStream):
         self.means = distance * directions / np.linalg.norm(directions, axis=2, keepdims=True)
 
     def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:  # noqa: ARG002
-        X: FloatArray = self.means[concepts, labels] + rng.normal(size=(len(labels), self.n_features))
-        return X
+        return np.asarray(self.means[concepts, labels] + rng.normal(size=(len(labels), self.n_features)))
 
 
 class KOILMixture(GeneratedStream):
@@ -273,8 +271,7 @@ class KOILMixture(GeneratedStream):
         angle = np.pi / 2 * rng.integers(0, 4, size=len(labels)) + np.pi / 4 * concepts
         offset = np.column_stack([np.cos(angle), np.sin(angle)]) / 3.0
         centre = 0.5 + np.where((labels == 0)[:, None], offset, 0.0)
-        X: FloatArray = centre + rng.normal(scale=0.1, size=(len(labels), 2))
-        return X
+        return np.asarray(centre + rng.normal(scale=0.1, size=(len(labels), 2)))
 
 
 class RotatingHyperplane(GeneratedStream):
@@ -303,8 +300,7 @@ class RotatingHyperplane(GeneratedStream):
     def normals(self, concepts: IntArray, rows: IntArray) -> FloatArray:
         """Return the normal vector of the hyperplane at each row."""
         angle = 2 * np.pi * self.turn * rows / self.n_rows + np.pi / 2 * concepts
-        normals: FloatArray = np.column_stack([np.cos(angle), np.sin(angle)]) @ self._axes.T
-        return normals
+        return np.asarray(np.column_stack([np.cos(angle), np.sin(angle)]) @ self._axes.T)
 
     def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:
         X = rng.random((len(labels), self.n_features))
