@@ -67,7 +67,7 @@ class BadRows:
         self.place = place
         self.skip = False  # otherwise the first bad row raises an error
         self.n_skipped = 0
-        self.messages: list[str] = []  # of the first thousand skipped rows
+        self.messages: list[str] = []  # errors of the first thousand skipped rows
 
     def handle(self, error: DataError, row: int | None = None) -> None:
         """Raise the error or skip the row; ``row`` is its index if later rows are counted without it."""
