@@ -143,11 +143,8 @@ class _DuckDB(Connection):
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
         relation = self.raw.sql(query, params=list(parameters) or None)
-        for name in (
-            "to_arrow_reader",
-            "fetch_arrow_reader",
-            "fetch_record_batch",
-        ):  # the method name depends on the DuckDB version
+        # The name of the method depends on the version of DuckDB.
+        for name in ("to_arrow_reader", "fetch_arrow_reader", "fetch_record_batch"):
             if hasattr(relation, name):
                 return _closing(getattr(relation, name)(_BATCH_ROWS))
         return None
@@ -200,9 +197,8 @@ class _Psycopg(_Psycopg2):
         return self._copied(query, types) if can_copy(types) else None
 
     def _copied(self, query: str, types: Sequence[int]) -> Generator[list[Column], None, None]:
-        statement = (
-            f"COPY (\n{query}\n) TO STDOUT (FORMAT BINARY)"  # the line break ends a comment in the query
-        )
+        # The line break ends a comment in the query.
+        statement = f"COPY (\n{query}\n) TO STDOUT (FORMAT BINARY)"
         with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
             yield from arrays_of(copy, types, self.raw.info.encoding, _BATCH_ROWS)
 
@@ -215,9 +211,8 @@ class _Psycopg(_Psycopg2):
         with self.raw.transaction(force_rollback=True):
             level = "ISOLATION LEVEL REPEATABLE READ, " if fresh else ""
             self.raw.execute(f"SET TRANSACTION {level}READ ONLY")
-            self.raw.execute(
-                "SET LOCAL jit = off"
-            )  # JIT compilation of hundreds of sums takes longer than computing them
+            # JIT compilation of hundreds of sums takes longer than computing them.
+            self.raw.execute("SET LOCAL jit = off")
             yield
 
 

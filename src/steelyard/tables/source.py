@@ -50,10 +50,12 @@ class TableSource:
 
     def fraction_read(self) -> float | None:
         """Return the fraction of the rows that has been read, or None if it is not known."""
-        return None
+        return None if self.bytes_source is None else self.bytes_source.fraction_read()
 
     def close(self) -> None:
         """Close the file or the connection, if any."""
+        if self.bytes_source is not None:
+            self.bytes_source.close()
 
 
 class BadRows:

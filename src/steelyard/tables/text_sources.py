@@ -96,12 +96,6 @@ class TextSource(TableSource):
                 n_rows += 1
                 yield values
 
-    def fraction_read(self) -> float | None:
-        return self.data.fraction_read()
-
-    def close(self) -> None:
-        self.data.close()
-
 
 class CsvSource(TextSource):
     """Reader of text with a header line. The delimiter is the most frequent of four in this line.
