@@ -281,17 +281,17 @@ def _kind_of(value: str) -> str:
     if value.lower() in {"true", "false"}:
         return "boolean"
     try:
-        _number(value)
+        float(value)
     except ValueError:
         return "text"
-    return "number"
+    return "text" if "_" in value else "number"  # Python accepts 1_000, data files do not
 
 
 def _number(text: str) -> float:
     if text in _MISSING:
         return np.nan
     try:
-        if "_" not in text:  # Python accepts 1_000, data files do not
+        if "_" not in text:
             return float(text)
     except ValueError:
         pass
