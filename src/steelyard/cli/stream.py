@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -462,9 +462,6 @@ def _print_summary(result: PrequentialResult) -> None:
     )
 
 
-Item = TypeVar("Item")
-
-
 class StopOnInterrupt:
     """Context manager in which the first Ctrl-C ends :meth:`until_stopped` and the second Ctrl-C raises.
 
@@ -495,7 +492,7 @@ class StopOnInterrupt:
         if self._end_feed is not None:
             self._end_feed()
 
-    def until_stopped(self, items: Iterable[Item]) -> Iterator[Item]:
+    def until_stopped(self, items: Iterable[Chunk]) -> Iterator[Chunk]:
         """Yield the items until they end or Ctrl-C is pressed."""
         iterator = iter(items)
         while not self.stopped or self._end_feed is not None:
