@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import threading
 
 import numpy as np
 import pandas as pd
@@ -349,3 +350,20 @@ def test_named_pipe_is_a_live_stream(tmp_path, engine):
 
 def test_regular_file_is_not_a_live_stream(tmp_path):
     assert not open_stream(_csv(tmp_path / "rows.csv"), "label").live
+
+
+def test_closing_a_stream_early_ends_its_reader_thread(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text("a,y\n" + "1.5,0\n2.5,1\n" * 400_000)  # more blocks than the reader queues
+    chunks = iter(open_stream(str(path), "y", chunk=10))
+    next(chunks)
+    assert any(thread.name == "steelyard reader" for thread in threading.enumerate())
+    chunks.close()
+    assert not any(thread.name == "steelyard reader" for thread in threading.enumerate())
+
+
+def test_nested_json_value_names_line_and_hint():
+    file = io.BytesIO(b'{"a": 1, "y": 0}\n{"a": [1, 2], "y": 1}\n')
+    with pytest.raises(DataError, match=r"line 2: the value of 'a' is a list") as raised:
+        list(open_stream(file, "y"))
+    assert raised.value.hint == "write each of its values into a field of its own"

@@ -15,7 +15,6 @@ from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import FileFormatError, ParameterError
 
 if TYPE_CHECKING:
-    from steelyard.proximal import ProximalSVC
     from steelyard.sql import StatisticsCube
 
 _COLUMNS = (
@@ -107,9 +106,8 @@ def ask_command(
         if not equals:
             raise click.UsageError(f"--where expects COL=VALUE; got {text!r}.")
         slices.setdefault(name, []).append(value or None)
-    model = loaded.model(
-        since=since, until=until, borrow=_parse_shrink(shrink), estimator=_learner(settings), **slices
-    )
+    learner = make_models(["proximal"], parse_settings(settings))["proximal"]
+    model = loaded.model(since=since, until=until, borrow=_parse_shrink(shrink), estimator=learner, **slices)
     emit_facts({**summary_of(model), "digest": model.estimator.digest()}, as_json=as_json)
     if out is not None:
         model.note("learned", str(cube), round(model.estimator.statistics_.n_rows))
@@ -129,7 +127,8 @@ def compare_command(
     """Compare the model of all rows of CUBE with a separate model for each slice, largest slices first."""
     loaded = _load(cube)
     names = list(by) or loaded.by
-    slices = loaded.compare(names, _learner(settings))
+    learner = make_models(["proximal"], parse_settings(settings))["proximal"]
+    slices = loaded.compare(names, learner)
     if as_json:
         emit_json({"by": names, "slices": [asdict(one) for one in slices]})
     else:
@@ -166,8 +165,3 @@ def _parse_shrink(text: str | None) -> float | str:
         return float(text)
     except ValueError:
         raise ParameterError(f"--shrink: expected a number of rows or auto; got {text!r}.") from None
-
-
-def _learner(settings: tuple[str, ...]) -> ProximalSVC:
-    (learner,) = make_models(["proximal"], parse_settings(settings)).values()
-    return learner

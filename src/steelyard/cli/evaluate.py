@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli import files
 from steelyard.cli import options as opt
 from steelyard.cli.decision import check_positive, positive_of
-from steelyard.cli.files import (
-    IN_FILE,
-    check_can_be_saved,
-    load_table_model,
-    open_source,
-    open_table,
-    save_model,
-)
+from steelyard.cli.files import IN_FILE
 from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
@@ -68,7 +62,7 @@ def evaluate_command(
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.evaluation.tracking import METRICS
 
-    loaded = load_table_model(model)
+    loaded = files.load_table_model(model)
     if positive is not None:
         positive_of(loaded.estimator, positive)  # reports an unknown label before a long table is read
     metrics = [name for name in METRICS if name != "pmauc"]
@@ -79,7 +73,7 @@ def evaluate_command(
         learns=False,
         explains=report is not None,
     )
-    rows = loaded.rows(open_source(source, query), chunk=chunk, limit=limit)
+    rows = loaded.rows(files.open_source(source, query), chunk=chunk, limit=limit)
     evaluator.run(rows)
     result = finished_result(evaluator, rows, positive)
     facts = {"rows": result.n_rows, "positive": result.positive, **result.totals("model")}
@@ -170,9 +164,9 @@ def tune_command(
         for values in _combinations(grid or ("C=0.01,0.1,1,10,100",))
     }
     if out is not None:
-        check_can_be_saved(next(iter(candidates.values())), model_name)
+        files.check_can_be_saved(next(iter(candidates.values())), model_name)
     check_positive(source, target, positive, columns.limit)
-    stream = open_table(open_source(source, query), target, columns, unlabelled="keep")
+    stream = files.open_table(files.open_source(source, query), target, columns, unlabelled="keep")
     evaluator = PrequentialEvaluator(
         candidates, window=measure_window, positive=positive, k=k, seed=seed, explains=report is not None
     )
@@ -197,7 +191,7 @@ def tune_command(
         emit_table(["model", *dict.fromkeys([by, result.leading, *others])], lines)
     if out is not None:
         model = TableModel(candidates[best], stream.encoder, target, columns.time)
-        save_model(model.note("tuned", stream.name, evaluator.n_rows), out)
+        files.save_model(model.note("tuned", stream.name, evaluator.n_rows), out)
     write_report_to(report, result)
 
 

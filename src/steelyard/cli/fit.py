@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from steelyard.cli import files
 from steelyard.cli import options as opt
-from steelyard.cli.files import (
-    IN_FILE,
-    OUT_FILE,
-    check_can_be_saved,
-    load_table_model,
-    open_source,
-    open_table,
-    rollback_on_error,
-    save_model,
-    summary_of,
-)
+from steelyard.cli.files import IN_FILE, OUT_FILE
 from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_facts, emit_text, json_option, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
@@ -89,16 +80,16 @@ def fit_command(
         return
     if out is None:
         raise click.UsageError("Missing option '-o', the output file for the model.")
-    opened = open_source(source, query)
+    opened = files.open_source(source, query)
     if base is not None:
         _check_options_with_continue()
-        model = load_table_model(base)
+        model = files.load_table_model(base)
     else:
         assert target is not None
         # The default for databases is proximal, because the database can compute its sums.
         model_name = model_name or ("proximal" if is_address(source) else "auto")
         (learner,) = make_models([model_name], parse_settings(settings), seed).values()
-        check_can_be_saved(learner, model_name)
+        files.check_can_be_saved(learner, model_name)
         model = TableModel(learner, TableEncoder(_missing(columns, source)), target, columns.time)
     before = model.learned()
     if is_address(source) and columns.limit is None and columns.time is None:
@@ -110,15 +101,15 @@ def fit_command(
     elif base is not None:
         n_rows = model.learn(model.open(opened, labelled=True, chunk=columns.chunk, limit=columns.limit))
     else:
-        stream = open_table(opened, model.target, columns)
+        stream = files.open_table(opened, model.target, columns)
         model.encoder = stream.encoder
         n_rows = model.learn(stream)
     if (earlier := before.get(model.history[-1].get("id", ""))) is not None:
         print_message(
             f"note: the same rows were learned before from {earlier['source']}; they now count twice."
         )
-    emit_facts({"model": str(out), "learned": n_rows, **summary_of(model)}, as_json=as_json)
-    save_model(model, out)
+    emit_facts({"model": str(out), "learned": n_rows, **files.summary_of(model)}, as_json=as_json)
+    files.save_model(model, out)
     print_status(f"learned {n_rows:,} rows; wrote {out}")
 
 
@@ -182,22 +173,22 @@ def forget_command(
     rows and the remaining class counts. With a certificate, anyone who has the remaining rows can fit a model
     to them and compare the digests (`steelyard verify`).
     """
-    loaded, path = load_table_model(model), out or model
+    loaded, path = files.load_table_model(model), out or model
     if certificate is not None and not hasattr(loaded.estimator, "certify_forget"):
         raise ParameterError(
             f"--certificate: a {type(loaded.estimator).__name__} has no digest that others could verify.",
             hint="without --certificate the rows are forgotten, and the receipt states what is covered; a "
             "model of `steelyard fit --model proximal` issues certificates",
         )
-    before = summary_of(loaded)["classes"]
+    before = files.summary_of(loaded)["classes"]
     if certificate is None:
         claim = None
         loaded.forget(rows, again=again)
-        save_model(loaded, path)
+        files.save_model(loaded, path)
     else:
         claim = loaded.forget_certified(rows, again=again)
-        with rollback_on_error(certificate, claim.to_json() + "\n"):
-            save_model(loaded, path)
+        with files.rollback_on_error(certificate, claim.to_json() + "\n"):
+            files.save_model(loaded, path)
         print_status(f"wrote the certificate to {certificate}")
     print_status(f"forgot {loaded.history[-1]['rows']:,} rows; wrote {path}")
     receipt = _receipt(loaded, before, path)
@@ -211,7 +202,7 @@ def _receipt(model: TableModel, before: Any, path: Path) -> dict[str, Any]:
     from steelyard.base import forgetting_scope
 
     entry = model.history[-1]
-    after = summary_of(model)
+    after = files.summary_of(model)
     receipt = {"model": str(path), "forgot": entry["rows"]}
     receipt |= {name: entry[name] for name in ("id", "source", "when")}
     if isinstance(before, dict):

@@ -97,7 +97,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 def emit_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Print rows as an aligned table on a terminal, otherwise as tab-separated values."""
-    lines = [[_cell(row.get(column)) for column in columns] for row in rows]
+    lines = [[visible(_format_value(row.get(column))) for column in columns] for row in rows]
     heads = [visible(column) for column in columns]
     if standard_output().isatty():
         _draw_table(heads, lines)
@@ -131,26 +131,18 @@ def emit_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
         return
     width = max(map(len, facts), default=0) if standard_output().isatty() else 0
     for name, value in facts.items():
-        click.echo(f"{visible(name):<{width}}\t{_cell(value)}")
+        click.echo(f"{visible(name):<{width}}\t{visible(_format_value(value))}")
 
 
-def _cell(value: Any) -> str:
-    return visible(_format_value(value))
-
-
-def _format_value(value: Any) -> str:
+def _format_value(value: Any, *, count: bool = False) -> str:
+    """Return a value as text. A number that is usually a ``count`` has no decimals if it is an integer."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, float):
-        is_count = value.is_integer() and abs(value) > 1
+        is_count = value.is_integer() and (count or abs(value) > 1)
         return f"{value:,.0f}" if is_count or abs(value) >= 1000 else f"{value:.4f}"
     if isinstance(value, list | tuple):
         return ", ".join(map(_format_value, value)) or "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_format_count(item)}" for name, item in value.items()) or "-"
+        return ", ".join(f"{name}: {_format_value(item, count=True)}" for name, item in value.items()) or "-"
     return str(value)
-
-
-def _format_count(value: Any) -> str:
-    """Format a number that is usually a count, such as the number of rows of a class. 1.0 becomes 1."""
-    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _format_value(value)

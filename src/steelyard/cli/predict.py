@@ -224,16 +224,13 @@ def _writer(out: Path | None, *, as_json: bool) -> Callable[[Iterable[Lines]], I
 
 
 def _csv(chunks: Iterable[Lines]) -> Iterator[bytes]:
-    text = io.StringIO()
-    writer = None
-    for lines in chunks:
-        if writer is None:
-            writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    for number, lines in enumerate(chunks):
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+        if not number:
             writer.writeheader()
         writer.writerows(lines)
         yield text.getvalue().encode("utf-8", "backslashreplace")
-        text.seek(0)
-        text.truncate()
 
 
 def _json_lines(chunks: Iterable[Lines]) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ from steelyard.cli.runs import parse_labels
 from steelyard.exceptions import FileAccessError, ParameterError, SteelyardError
 
 if TYPE_CHECKING:
-    from steelyard.federated import Exchange, Folder, Hub, ReleasePolicy, RoundKeys, Service
+    from steelyard.federated import Folder, ReleasePolicy, RoundKeys, Service
 
 ENDPOINT = "FOLDER|URL"
 key_option: Callable[[Any], Any] = opt.option(
@@ -220,16 +220,7 @@ def _write_private(path: Path, data: bytes) -> None:
         ) from error
 
 
-# Table heading of each name in the JSON output.
-_COLUMNS = {
-    "site": "site",
-    "rows": "rows",
-    "squared_error": "error",
-    "local_squared_error": "local error",
-    "auc": "auc",
-    "local_auc": "local auc",
-    "held_back": "held back",
-}
+_COLUMNS = ("site", "rows", "squared_error", "local_squared_error", "auc", "local_auc", "held_back")
 
 
 @click.group("hub")
@@ -252,23 +243,15 @@ def collect_command(
     *, endpoint: str, out: Path, round_name: str | None, wait: float, key: str | None
 ) -> None:
     """Build the model of all published statistics. It equals a model fitted on the rows of all sites."""
-    from steelyard.federated import Hub, Round
+    from steelyard.federated import Hub, Round, collect
 
+    hub = Hub()
     if round_name is None:
-        hub = _collected(open_endpoint(endpoint, key))
+        collect(open_endpoint(endpoint, key), hub)
     else:
-        hub = Hub()
         hub.receive(Round(open_folder(endpoint), round_name).sum(wait).site_update())
     save_model(hub.model(), out)
     print_message(f"{hub.explain()}\ndigest {hub.digest()}; wrote {out}")
-
-
-def _collected(exchange: Exchange) -> Hub:
-    from steelyard.federated import Hub, collect
-
-    hub = Hub()
-    collect(exchange, hub)
-    return hub
 
 
 @hub_command.command("compare")
@@ -281,19 +264,19 @@ def compare_command(*, endpoint: str, key: str | None, as_json: bool) -> None:
     The columns error and auc measure the pooled model on the rows of a site; local error and local auc
     measure the site's own model on the same rows.
     """
-    from steelyard.federated import Service
+    from steelyard.federated import Hub, Service, collect
 
-    exchange = open_endpoint(endpoint, key)
+    exchange, hub = open_endpoint(endpoint, key), Hub()
     if isinstance(exchange, Service):
         rows = exchange.table()["sites"]
     else:
-        rows = [asdict(summary) for summary in _collected(exchange).compare()]
+        collect(exchange, hub)
+        rows = [asdict(summary) for summary in hub.compare()]
     if as_json:
         emit_json(rows)
         return
-    emit_table(
-        list(_COLUMNS.values()), [{head: row[name] for name, head in _COLUMNS.items()} for row in rows]
-    )
+    headings = {name.replace("squared_", "").replace("_", " "): name for name in _COLUMNS}
+    emit_table(list(headings), [{head: row[name] for head, name in headings.items()} for row in rows])
 
 
 @hub_command.command("drop")

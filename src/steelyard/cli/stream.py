@@ -9,28 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from steelyard.cli import options as opt
+from steelyard.cli import runs
 from steelyard.cli.decision import Cost, check_positive, cost_option, positive_error
 from steelyard.cli.files import IN_FILE, OUT_FILE, check_can_be_saved, open_source, open_table, save_model
 from steelyard.cli.live_display import LiveDisplay
 from steelyard.cli.options import ColumnOptions, collect_options, complete_models
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.cli.runs import (
-    delayed_by_time,
-    join_labels,
-    parse_delay,
-    print_notes,
-    read_labels,
-    run_result,
-    shuffle_option,
-    shuffled,
-    versus_sentences,
-)
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 
 if TYPE_CHECKING:
@@ -171,7 +161,7 @@ class StreamOptions:
     text="End the run at a row that cannot be parsed, or skip and list such rows.",
 )
 @opt.count("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
-@shuffle_option
+@runs.shuffle_option
 @opt.report
 @opt.option("--table", "FILE.csv", "Write the measures over time as CSV.", type=OUT_FILE)
 @opt.option("-o --save save_to", "FILE", "Save the model (the first of several).", type=OUT_FILE)
@@ -236,7 +226,7 @@ def _check(options: StreamOptions, columns: ColumnOptions) -> None:
     if options.labels is not None and (not is_table or options.shuffle is not None):
         raise click.UsageError("--labels needs a SOURCE and cannot be combined with --shuffle.")
     has_times = columns.time is not None or options.built_in is _BUILT_IN["payments"]
-    if parse_delay(options.delay or "0")[1] is not None and not has_times:
+    if runs.parse_delay(options.delay or "0")[1] is not None and not has_times:
         raise click.UsageError("--delay with a time span needs --time, the column with the time of each row.")
     for every, name in ((options.report_every, "report"), (options.save_every, "save")):
         if every is not None and name not in options.files:
@@ -276,9 +266,9 @@ def _chunks(stream: RowStream, options: StreamOptions) -> Iterable[Chunk]:
     if not isinstance(stream, TableStream):
         return stream
     if options.labels is None or options.id_column is None or options.target is None:
-        return stream if options.shuffle is None else shuffled(stream, options.shuffle)
-    labels = read_labels(options.labels, options.id_column, options.target)
-    return join_labels(stream, labels, options.id_column, options.target)
+        return stream if options.shuffle is None else runs.shuffled(stream, options.shuffle)
+    labels = runs.read_labels(options.labels, options.id_column, options.target)
+    return runs.join_labels(stream, labels, options.id_column, options.target)
 
 
 def _models(options: StreamOptions) -> dict[str, Any]:
@@ -347,7 +337,7 @@ def _run(
     from steelyard.streams.chunks import small_first
 
     built_in, cost = options.built_in, options.cost
-    delay_rows, delay_seconds = parse_delay(options.delay or "0")
+    delay_rows, delay_seconds = runs.parse_delay(options.delay or "0")
     if options.delay is None:
         delay_seconds = getattr(stream, "label_delay_seconds", None)
     evaluator = PrequentialEvaluator(
@@ -374,7 +364,7 @@ def _run(
 
         chunks = small_first(_chunks(stream, options))
         if delay_seconds is not None:
-            chunks = delayed_by_time(chunks, evaluator, delay_seconds)
+            chunks = runs.delayed_by_time(chunks, evaluator, delay_seconds)
         try:
             evaluator.run(interrupt.until_stopped(chunks), after_chunk)
         except SteelyardError as raised:
@@ -402,22 +392,22 @@ class _Outputs:
         ):
             if every is not None and evaluator.n_rows >= self._next_row[name]:
                 self._next_row[name] = (evaluator.n_rows // every + 1) * every
-                write(run_result(evaluator, self._stream))
+                write(runs.run_result(evaluator, self._stream))
 
     def finish(self, evaluator: PrequentialEvaluator, ended: str | None) -> None:
         """Print the summary, then write the files, so that a full disk does not suppress the summary."""
-        result = run_result(evaluator, self._stream)
+        result = runs.run_result(evaluator, self._stream)
         result.ended = ended
         if self._options.as_json:
             emit_json(result.as_dict())
         else:
             _print_summary(result)
-        print_notes(result)
+        runs.print_notes(result)
         for name in result.models:
             for rate in result.promises(name):
                 if rate.target is not None:
                     print_message(f"{name}: {str(rate)[0].lower()}{str(rate)[1:]}")
-        for sentence in versus_sentences(result, len(self._options.versus)):
+        for sentence in runs.versus_sentences(result, len(self._options.versus)):
             print_message(sentence)
         self._save(result)
         if self._options.table is not None:
@@ -472,9 +462,6 @@ def _print_summary(result: PrequentialResult) -> None:
     )
 
 
-Item = TypeVar("Item")
-
-
 class StopOnInterrupt:
     """Context manager in which the first Ctrl-C ends :meth:`until_stopped` and the second Ctrl-C raises.
 
@@ -505,7 +492,7 @@ class StopOnInterrupt:
         if self._end_feed is not None:
             self._end_feed()
 
-    def until_stopped(self, items: Iterable[Item]) -> Iterator[Item]:
+    def until_stopped(self, items: Iterable[Chunk]) -> Iterator[Chunk]:
         """Yield the items until they end or Ctrl-C is pressed."""
         iterator = iter(items)
         while not self.stopped or self._end_feed is not None:

@@ -17,7 +17,7 @@ from steelyard.streams.chunks import Chunk, padded
 class Predictions:
     """Predicted labels and scores of some rows."""
 
-    classes: list[Any]  # that the model has learned
+    classes: list[Any]  # classes of the learned rows
     indices: Codes  # index of each predicted label in `predicted`; -1 if the row has no prediction
     predicted: list[Any]  # distinct labels; may contain labels that are not in `classes`
     # One column per class, or for two classes only the scores of the second; None if the model has no scores.

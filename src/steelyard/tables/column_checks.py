@@ -161,8 +161,10 @@ class ColumnChecks:
     def finish(self) -> list[str]:
         """Return the remaining findings at the end of the table."""
         findings = [] if self._is_done else self._first_findings()
-        constants = _finding(list(self._constants), f"is constant in all {self._n_rows:,} rows", "--drop")
-        return [*findings, *constants]
+        if not self._constants:
+            return findings
+        what = f"is constant in all {self._n_rows:,} rows"
+        return [*findings, _finding(list(self._constants), what, "--drop")]
 
     def _first_findings(self) -> list[str]:
         """Return the findings in the first rows, and keep the columns that are constant so far."""
@@ -187,22 +189,20 @@ class ColumnChecks:
                     clocks.append(name)
             if batch.n_rows >= _MIN_ROWS and np.all(batch.columns[name] == values[0]):
                 self._constants[name] = values[0]
-        return [
-            *findings,
-            *_finding(times, "contains times, which become seconds as a feature", "--time or --drop"),
-            *_finding(counters, "counts the rows, as an index does", "--drop"),
-            *_finding(clocks, "increases from row to row, like a clock or counter", "--time or --drop"),
-        ]
+        groups = (
+            (times, "contains times, which become seconds as a feature", "--time or --drop"),
+            (counters, "counts the rows, as an index does", "--drop"),
+            (clocks, "increases from row to row, like a clock or counter", "--time or --drop"),
+        )
+        return [*findings, *(_finding(*group) for group in groups if group[0])]
 
 
-def _finding(names: list[str], what: str, option: str) -> list[str]:
-    if not names:
-        return []
+def _finding(names: list[str], what: str, option: str) -> str:
     shown = ", ".join(map(repr, names[:_MAX_NAMES]))
     more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     if len(names) == 1:
-        return [f"column {shown} {what} ({option} {shlex.quote(names[0])})"]
-    return [f"columns {shown}{more}: each {what} ({option})"]
+        return f"column {shown} {what} ({option} {shlex.quote(names[0])})"
+    return f"columns {shown}{more}: each {what} ({option})"
 
 
 def _text_problem(name: str, values: NDArray[Any]) -> tuple[str, str] | None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, DataTypeError
 
+Batches = Generator[Any, None, None]
 Column = tuple[Any, NDArray[np.bool_]]  # values, and a mask of the NULLs
 _BATCH_ROWS = 16_384
 # NumPy type of each PostgreSQL type OID that COPY can decode.
@@ -84,15 +85,11 @@ class Connection:
             return "double"
         return kinds.pop() if len(kinds) == 1 else "text" if "text" in kinds else "unknown"
 
-    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:  # noqa: ARG002
+    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Batches | None:  # noqa: ARG002
         """Return the rows of a query as Arrow batches, or None if the driver does not support Arrow."""
         return None
 
-    def columns(
-        self,
-        query: str,  # noqa: ARG002
-        parameters: Sequence[Any] = (),  # noqa: ARG002
-    ) -> Generator[list[Column], None, None] | None:
+    def columns(self, query: str, parameters: Sequence[Any] = ()) -> Batches | None:  # noqa: ARG002
         """Return the rows of a query as one array per column, or None if the driver does not support this."""
         return None
 
@@ -141,13 +138,10 @@ class _DuckDB(Connection):
             return "moment"
         return "text" if name.startswith("ENUM") else _DUCKDB_KINDS.get(name, "unknown")
 
-    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
+    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Batches | None:
         relation = self.raw.sql(query, params=list(parameters) or None)
-        for name in (
-            "to_arrow_reader",
-            "fetch_arrow_reader",
-            "fetch_record_batch",
-        ):  # the method name depends on the DuckDB version
+        # The name of the method depends on the version of DuckDB.
+        for name in ("to_arrow_reader", "fetch_arrow_reader", "fetch_record_batch"):
             if hasattr(relation, name):
                 return _closing(getattr(relation, name)(_BATCH_ROWS))
         return None
@@ -190,9 +184,7 @@ class _Psycopg(_Psycopg2):
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         return self.raw.cursor(**self._options).execute(query, tuple(parameters) or None)
 
-    def columns(
-        self, query: str, parameters: Sequence[Any] = ()
-    ) -> Generator[list[Column], None, None] | None:
+    def columns(self, query: str, parameters: Sequence[Any] = ()) -> Batches | None:
         if parameters:  # COPY does not support placeholders
             return None
         head = self.run(f"SELECT * FROM (\n{query}\n) AS steelyard_head LIMIT 0")  # noqa: S608  user's query
@@ -200,9 +192,8 @@ class _Psycopg(_Psycopg2):
         return self._copied(query, types) if can_copy(types) else None
 
     def _copied(self, query: str, types: Sequence[int]) -> Generator[list[Column], None, None]:
-        statement = (
-            f"COPY (\n{query}\n) TO STDOUT (FORMAT BINARY)"  # the line break ends a comment in the query
-        )
+        # The line break ends a comment in the query.
+        statement = f"COPY (\n{query}\n) TO STDOUT (FORMAT BINARY)"
         with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
             yield from arrays_of(copy, types, self.raw.info.encoding, _BATCH_ROWS)
 
@@ -215,9 +206,8 @@ class _Psycopg(_Psycopg2):
         with self.raw.transaction(force_rollback=True):
             level = "ISOLATION LEVEL REPEATABLE READ, " if fresh else ""
             self.raw.execute(f"SET TRANSACTION {level}READ ONLY")
-            self.raw.execute(
-                "SET LOCAL jit = off"
-            )  # JIT compilation of hundreds of sums takes longer than computing them
+            # JIT compilation of hundreds of sums takes longer than computing them.
+            self.raw.execute("SET LOCAL jit = off")
             yield
 
 
@@ -228,7 +218,7 @@ class _Adbc(Connection):
             rows = cursor.fetchall()
             return SimpleNamespace(description=cursor.description, fetchall=lambda: rows)
 
-    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
+    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Batches | None:
         cursor = self.raw.cursor()
         cursor.execute(query, tuple(parameters) or None)
         return _closing(cursor.fetch_record_batch(), cursor)

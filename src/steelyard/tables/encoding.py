@@ -253,7 +253,8 @@ class TableEncoder(BaseEstimator):
         if gaps is not None:
             fixed[:, n_numeric:begin] = gaps[:, self._first_gaps]
         for name, (values, codes) in columns.items() if self._n_hashes else ():
-            hashes = np.array([_hash(name, value) for value in values], dtype=np.int64)
+            texts = [f"{name}={value}".encode() for value in values]
+            hashes = np.array([zlib.crc32(text) for text in texts], dtype=np.int64)
             signs = np.where(hashes & 2**31, 1.0, -1.0) * np.array([value is not None for value in values])
             fixed[np.arange(n_rows), begin + hashes[codes] % self.hash_width] += signs[codes]
         return fixed
@@ -530,10 +531,6 @@ def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, li
         if len(known) < len(values):
             gaps.append(index)
     return fills, gaps
-
-
-def _hash(name: str, value: str | None) -> int:
-    return 0 if value is None else zlib.crc32(f"{name}={value}".encode())
 
 
 def _text_error(values: NDArray[Any], name: str, place: Place, first_row: int, *, is_time: bool) -> DataError:

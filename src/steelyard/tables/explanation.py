@@ -39,10 +39,7 @@ def explain_encoded(
     summed = np.zeros((len(found), len(names), *found.contributions.shape[2:]))
     for feature, source in enumerate(sources):
         summed[:, source] += found.contributions[:, feature]
-    features = dict(zip(found.column_names, range(X.shape[1]), strict=True))
-    numeric = {
-        name: encoder.numeric_[place] for name, place in features.items() if place < len(encoder.numeric_)
-    }
+    numeric = dict(zip(found.column_names, encoder.numeric_, strict=False))
     return replace(
         found,
         contributions=summed,
@@ -121,14 +118,10 @@ def _near_row(near: NearRow, encoder: TableEncoder, names: list[str], *, is_fixe
 
 
 def _numeric_changes(changes: list[Change], numeric: dict[str, str], encoder: TableEncoder) -> list[Change]:
-    return [
-        replace(
-            change,
-            values={
-                numeric[name]: _table_value(encoder, numeric[name], value)
-                for name, value in change.values.items()
-            },
-        )
-        for change in changes
-        if change.values.keys() <= numeric.keys()
-    ]
+    found = []
+    for change in changes:
+        if change.values.keys() <= numeric.keys():
+            values = {numeric[name]: value for name, value in change.values.items()}
+            shown = {name: _table_value(encoder, name, value) for name, value in values.items()}
+            found.append(replace(change, values=shown))
+    return found

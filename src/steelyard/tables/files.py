@@ -30,7 +30,7 @@ class ByteSource(io.RawIOBase):
 
     head: bytes  # the beginning of the decompressed content
     whole_in_head: bool  # whether the head is the complete content
-    path: Path | None  # of an uncompressed regular file, which supports random access
+    path: Path | None  # set for an uncompressed regular file, which supports random access
 
     def __init__(self, raw: IO[bytes], name: str, path: Path | None) -> None:
         super().__init__()
@@ -86,8 +86,9 @@ class ByteSource(io.RawIOBase):
         return True
 
     def _too_long(self, line: int) -> DataError:
+        where = "a line" if self._file is None else f"line {line:,}"
         return DataError(
-            f"line {line:,} is longer than {_MAX_LINE_BYTES:,} bytes.",
+            f"{where} is longer than {_MAX_LINE_BYTES:,} bytes.",
             source=self.name,
             hint="check that this is a table with one row per line",
         )
@@ -126,7 +127,7 @@ class ByteSource(io.RawIOBase):
 
         With ``quotes``, a line break between quotes does not end a line.
         """
-        rest, n_lines = b"", 0
+        rest, n_bytes = b"", 0
         while data := self._next_bytes(size):
             if quotes and (b'"' in data or b'"' in rest):
                 data = rest + data
@@ -137,10 +138,10 @@ class ByteSource(io.RawIOBase):
                 block = b"".join((rest, memoryview(data)[:end])) if end else b""
                 rest = data[end:] if end else rest + data
             if block:
-                n_lines += block.count(b"\n")
+                n_bytes += len(block)
                 yield block
             elif len(rest) > _MAX_LINE_BYTES:
-                raise self._too_long(n_lines + 1)
+                raise self._too_long(self._n_lines(n_bytes) + 1)
         if rest:
             yield rest
 
@@ -151,6 +152,14 @@ class ByteSource(io.RawIOBase):
         data = self._read(size, fully=True)
         self._position += len(data)
         return data
+
+    def _n_lines(self, n_bytes: int) -> int:
+        """Return the number of lines in the first ``n_bytes`` bytes. A pipe cannot be reread and gives 0."""
+        if self._file is None:
+            return 0
+        with self._file.open("rb") as file:
+            content = gzip.GzipFile(fileobj=file) if self.path is None else file
+            return content.read(n_bytes).count(b"\n")
 
     def fraction_read(self) -> float | None:
         """Return the fraction of the file that has been read, even after it was closed."""

@@ -18,15 +18,9 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
+from steelyard.tables import frames
 from steelyard.tables.column_checks import warn_of_sentences
 from steelyard.tables.columns import ColumnBatch, Values, erased_codes, new_values
-from steelyard.tables.frames import (
-    check_some_known,
-    first_unreadable,
-    table_batch,
-    time_texts,
-    with_dates,
-)
 
 # Number of values per column with their own code; further values share hash codes.
 MAX_EXACT_CATEGORIES = 4096
@@ -92,12 +86,12 @@ class Schema:
         if self.kinds[name] == "category":
             return partial(_texts_of_codes, texts=self.categories_of(place))
         if self.kinds[name] == "time" and part != "hour":
-            return partial(_texts_of_codes, texts=_WEEKDAYS) if part else time_texts
+            return partial(_texts_of_codes, texts=_WEEKDAYS) if part else frames.time_texts
         return None
 
     def category_texts(self, X: Any, source: str) -> dict[int, NDArray[Any]]:
         """Return the texts of each column of categories in a table, by the index of the coded column."""
-        batch = table_batch(X, source)
+        batch = frames.table_batch(X, source)
         if batch.is_matrix:
             return {}
         names = [name for name, _ in self.places]
@@ -114,13 +108,15 @@ class Schema:
         If the schema does not ``learn`` new columns and categories, new columns are ignored, and unknown
         categories get the code -1. ``source`` is the caller in error messages.
         """
-        batch = table_batch(X, source)
+        batch = frames.table_batch(X, source)
         has_only_numbers = batch.is_matrix and set(self.kinds.values()) == {"number"}
         if has_only_numbers and list(batch.columns) == self.names:
             return batch.to_matrix(self.names)
-        check_some_known(batch.columns, self.kinds, source)
+        frames.check_some_known(batch.columns, self.kinds, source)
         known = self.kinds.get
-        batch = with_dates(batch, [x for x in batch.columns if known(x, "unknown") in {"time", "unknown"}])
+        batch = frames.with_dates(
+            batch, [x for x in batch.columns if known(x, "unknown") in {"time", "unknown"}]
+        )
         kinds = {name: kind for name in batch.columns if (kind := batch.kind(name)) != "unknown"}
         if learn:
             for name in batch.columns:
@@ -215,7 +211,7 @@ def _texts_of_codes(codes: FloatArray, texts: Sequence[str]) -> NDArray[Any]:
 
 def _converted(values: Values, kind: str, known: str, name: str, source: str) -> FloatArray:
     """Return texts of a column that held numbers before as numbers; raise DataError for other columns."""
-    row = first_unreadable(values, is_time=known == "time") if kind == "category" else 0
+    row = frames.first_unreadable(values, is_time=known == "time") if kind == "category" else 0
     if kind == "category" and known == "number" and row is None:
         return np.array([np.nan if value is None else float(value) for value in values.tolist()])
     row = row or 0

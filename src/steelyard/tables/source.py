@@ -50,10 +50,12 @@ class TableSource:
 
     def fraction_read(self) -> float | None:
         """Return the fraction of the rows that has been read, or None if it is not known."""
-        return None
+        return None if self.bytes_source is None else self.bytes_source.fraction_read()
 
     def close(self) -> None:
         """Close the file or the connection, if any."""
+        if self.bytes_source is not None:
+            self.bytes_source.close()
 
 
 class BadRows:
@@ -67,7 +69,7 @@ class BadRows:
         self.place = place
         self.skip = False  # otherwise the first bad row raises an error
         self.n_skipped = 0
-        self.messages: list[str] = []  # of the first thousand skipped rows
+        self.messages: list[str] = []  # errors of the first thousand skipped rows
 
     def handle(self, error: DataError, row: int | None = None) -> None:
         """Raise the error or skip the row; ``row`` is its index if later rows are counted without it."""

@@ -27,18 +27,11 @@ from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
+from steelyard.tables import frames
 from steelyard.tables.column_checks import LabelReader, warn_of_sentences
 from steelyard.tables.columns import ColumnBatch, Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
-from steelyard.tables.frames import (
-    column_seconds,
-    concat_tables,
-    is_table,
-    memory_batch,
-    table_batch,
-    with_dates,
-)
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.source import TableSource
 from steelyard.tables.table_stream import TableStream, open_stream
@@ -365,7 +358,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
     def _rows_for_prediction(self, X: Any, method: str) -> Any:
         """Return the rows of a table in the form that the estimator accepts. The encoder does not change."""
         parts = self._chunks_for_prediction(X, method)
-        return concat_tables([rows_for_model(self.estimator, part) for part in parts])
+        return frames.concat_tables([rows_for_model(self.estimator, part) for part in parts])
 
     def _chunks_for_prediction(self, X: Any, method: str) -> list[Chunk]:
         if not is_ready(self.estimator):
@@ -381,7 +374,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         categorical = encoder.categorical_ if known else ()
         try:
             X, times = self._without_time(X, source)
-            batch = memory_batch(X, source, known, categorical, extend=learn)
+            batch = frames.memory_batch(X, source, known, categorical, extend=learn)
         except (TypeError, ValueError) as error:
             if isinstance(error, SteelyardError):
                 raise
@@ -400,7 +393,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
                 raise DataError(error.message, source=source, hint=hint) from None
             raise
         kept = {name: batch.columns[name] for name in encoder.columns_ if name in batch.columns}
-        columns = encoder.rows_of_table(batch, rows, named=is_table(X))
+        columns = encoder.rows_of_table(batch, rows, named=frames.is_table(X))
         return Chunk(rows, labels, 0, times, fixed, kept=kept, columns=columns)
 
     def _add_columns(self, batch: ColumnBatch) -> None:
@@ -418,11 +411,15 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _without_time(self, X: Any, source: str) -> tuple[Any, NDArray[np.float64] | None]:
         """Return a table without its column of times, and the times in seconds."""
-        if self.time is None or not is_table(X) or self.time not in (table := table_batch(X, source)).columns:
+        if (
+            self.time is None
+            or not frames.is_table(X)
+            or self.time not in (table := frames.table_batch(X, source)).columns
+        ):
             return X, None
-        times = with_dates(table, [self.time]).columns[self.time]
+        times = frames.with_dates(table, [self.time]).columns[self.time]
         if times.dtype == object:
-            times = column_seconds(times, self.time, Place(source).of_row)
+            times = frames.column_seconds(times, self.time, Place(source).of_row)
         return table.without(self.time), times
 
     def _labelled_chunks(self, X: Any, y: Any, method: str, *, learn: bool) -> tuple[list[Chunk], str]:
@@ -439,7 +436,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             return list(stream), stream.name  # reads all rows before learning
         if y is None:
             source = f"TableModel.{method}"
-            table = table_batch(X, source)
+            table = frames.table_batch(X, source)
             y = LabelReader(self.target, _MAX_CLASSES).read(table.columns[self.target], Place(source), 0)
             X = table.without(self.target)
         return [self._memory_chunk(X, y, method, learn=learn)], "table"
@@ -481,7 +478,9 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
     def _fit_all(self, chunks: list[Chunk], source: str, sample_weight: Any = None) -> int:
         y = np.concatenate([chunk.y for chunk in chunks])
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        self.estimator.fit(concat_tables([chunk.rows_for(self.estimator) for chunk in chunks]), y, **weights)
+        self.estimator.fit(
+            frames.concat_tables([chunk.rows_for(self.estimator) for chunk in chunks]), y, **weights
+        )
         self.note("learned", source, len(y), self._digest(chunks, sample_weight).id)
         return len(y)
 
@@ -580,7 +579,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         digest = self._digest(chunks, sample_weight)
         if not again:
             self._check_not_forgotten(digest.id, source)
-        rows = concat_tables([rows_for_model(self.estimator, chunk) for chunk in chunks])
+        rows = frames.concat_tables([rows_for_model(self.estimator, chunk) for chunk in chunks])
         labels = np.concatenate([chunk.y for chunk in chunks])
         result = forget(rows, labels, **({} if sample_weight is None else {"sample_weight": sample_weight}))
         self.note("forgot", source, len(labels), digest.id)

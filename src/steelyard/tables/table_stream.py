@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Self
 
@@ -280,8 +281,7 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
     """
     labels = LabelReader(target, _MAX_SEARCHED_LABELS, "keep")
     try:
-        reader = open_source(source)
-        try:
+        with closing(open_source(source)) as reader:
             done = 0
             batches = reader.batches([target], reader.kinds(Columns(target), [target]))
             for batch in first_rows(batches, limit):
@@ -289,8 +289,6 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
                 done += batch.n_rows
                 if labels.table.find(text) is not None:
                     break
-        finally:
-            reader.close()
     except (DataError, KeyError):  # KeyError: the target column does not exist
         return True, labels.table.labels
     return labels.table.find(text) is not None, labels.table.labels

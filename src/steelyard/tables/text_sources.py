@@ -96,12 +96,6 @@ class TextSource(TableSource):
                 n_rows += 1
                 yield values
 
-    def fraction_read(self) -> float | None:
-        return self.data.fraction_read()
-
-    def close(self) -> None:
-        self.data.close()
-
 
 class CsvSource(TextSource):
     """Reader of text with a header line. The delimiter is the most frequent of four in this line.
@@ -287,17 +281,17 @@ def _kind_of(value: str) -> str:
     if value.lower() in {"true", "false"}:
         return "boolean"
     try:
-        _number(value)
+        float(value)
     except ValueError:
         return "text"
-    return "number"
+    return "text" if "_" in value else "number"  # Python accepts 1_000, data files do not
 
 
 def _number(text: str) -> float:
     if text in _MISSING:
         return np.nan
     try:
-        if "_" not in text:  # Python accepts 1_000, data files do not
+        if "_" not in text:
             return float(text)
     except ValueError:
         pass
