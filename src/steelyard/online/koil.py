@@ -82,8 +82,6 @@ class KoilLearner(KernelLearner):
         """Return whether support vectors decay, the rate of the kernel weights, and the number of threads."""
         return True, self.learning_rate * self.C, 1
 
-    # -- learning ---------------------------------------------------------------------------------------
-
     def _start(self, batch: Batch) -> None:
         self._budgets = self._resolve_budgets(batch)
         super()._start(batch)
@@ -246,8 +244,6 @@ class KoilLearner(KernelLearner):
                 np.add.at(row, side["ids"], machine["scale"] * side["coef"])
         return weights.reshape(self._n_targets(), len(self._kernels), len(vectors))
 
-    # -- explanation ------------------------------------------------------------------------------------
-
     def _remembered_rows(self) -> RememberedRows:
         parts = [self._buffered(target) for target in range(self._n_targets())]
         if len(parts) == 1:
@@ -260,8 +256,6 @@ class KoilLearner(KernelLearner):
         labels = np.array([*(label for rows, label in chosen for _ in rows), None], dtype=object)[:-1]
         rows = np.concatenate([rows for rows, _ in chosen])
         return RememberedRows(np.asarray(rows, dtype=np.float64), labels)
-
-    # -- persistence ------------------------------------------------------------------------------------
 
     def _machines_state(self) -> dict[str, Any]:
         vectors = self._ensemble.vectors
