@@ -194,10 +194,8 @@ class OnlineLearner(Learner):
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        machines = self._machines_state()
-        if "random_state" in self._constraints:
-            machines["seed"] = self._seed
-        return {**self._features(), "labels": list(self._labels), "machines": machines}
+        seed = {"seed": self._seed} if "random_state" in self._constraints else {}
+        return {**self._features(), "labels": list(self._labels), "machines": self._machines_state() | seed}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
