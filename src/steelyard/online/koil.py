@@ -123,7 +123,7 @@ class KoilLearner(KernelLearner):
 
     def _set_ensemble(self, ensemble: Any) -> None:
         self._ensemble = ensemble  # a native KoilEnsemble64 or KoilEnsemble32
-        self._thresholds: tuple[Any, FloatArray] = None, np.empty(0)  # cached thresholds with their key
+        self._thresholds: dict[Any, FloatArray] = {}  # at most one entry, the cached thresholds
 
     def _ensemble_type(self, rows: Any) -> Any:
         """Return the native ensemble type: float32 if weights and scores stay in the range of float32."""
@@ -211,14 +211,15 @@ class KoilLearner(KernelLearner):
         if self.threshold == "zero":
             return np.zeros(self._n_targets())
         key = self._ensemble.n_seen, self.__dict__.get("combine")  # everything that changes the scores
-        if self._thresholds[0] != key:
+        if key not in self._thresholds:
             thresholds = []
             for target in range(self._n_targets()):
                 vectors, sides = self._buffered(target)  # each support vector counts once
                 scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
                 thresholds.append(gmean_threshold(scores[sides == 0], scores[sides == 1]))
-            self._thresholds = key, np.array(thresholds)
-        return self._thresholds[1]
+            self._thresholds.clear()
+            self._thresholds[key] = np.array(thresholds)
+        return self._thresholds[key]
 
     def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
         """Return the support vectors of a target, and 0 (negative) or 1 (positive) for each of them."""
