@@ -217,8 +217,6 @@ class AlignedSVC(BatchLearner):
     validation_fraction: float = 0.2
     random_state: int | np.random.Generator | np.random.RandomState | None = None
 
-    # -- learning -----------------------------------------------------------------------------------
-
     def _start(self, batch: Batch) -> None:
         if self.alignment == "act" and not (isinstance(self.kernel, str) and self.kernel != "precomputed"):
             raise ParameterError(
@@ -253,7 +251,14 @@ class AlignedSVC(BatchLearner):
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
         trained = [self._train_target(matrix, batch, weights, positive, distances) for positive in positives]
         machines, rounds, svcs = map(list, zip(*trained, strict=True))
-        self._store(kernel, machines, X, matrix.diagonal())
+        # Only the training rows that the binary models use are stored, so these get new indices.
+        needed = np.unique(np.concatenate([machine.reference for machine in machines]))
+        self._machines = [replace(m, reference=np.searchsorted(needed, m.reference)) for m in machines]
+        self._kernel = kernel
+        self._reference = needed if self.kernel == "precomputed" else take(X, needed)
+        diagonal = matrix.diagonal()
+        is_constant = np.ptp(diagonal) <= 1e-9 * max(1.0, float(np.abs(diagonal).max()))
+        self._self_similarity = float(diagonal.mean()) if is_constant else None
         self._set_attributes(rounds)
         self.svc_: Any = svcs if len(svcs) > 1 else svcs[0]
 
@@ -289,16 +294,6 @@ class AlignedSVC(BatchLearner):
         if self.class_weight is None or isinstance(self.class_weight, str):
             return weights
         return weights * class_factors(self.class_weight, batch.labels)[batch.codes]
-
-    def _store(self, kernel: Kernel, machines: list[Machine], X: Any, diagonal: FloatArray) -> None:
-        """Store the training rows that the binary models use, and renumber the row indices of the models."""
-        needed = np.unique(np.concatenate([machine.reference for machine in machines]))
-        self._machines = [replace(m, reference=np.searchsorted(needed, m.reference)) for m in machines]
-        self._kernel = kernel
-        self._reference = needed if self.kernel == "precomputed" else take(X, needed)
-        spread = float(diagonal.max() - diagonal.min())
-        constant = spread <= 1e-9 * max(1.0, float(np.abs(diagonal).max()))
-        self._self_similarity = float(diagonal.mean()) if constant else None
 
     def _set_attributes(self, rounds: list[list[Round]]) -> None:
         """Set the public attributes: one value for two classes, else one value per class."""
@@ -467,8 +462,6 @@ class AlignedSVC(BatchLearner):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
-
-    # -- persistence --------------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():

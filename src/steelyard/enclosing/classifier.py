@@ -449,8 +449,6 @@ class EnclosingClassifier(MergingMixin, Learner):
         labelled = zip(sorted(self._classes), self._bodies(method), strict=True)
         return [(label, self._classes[label].rows.X, body.ball.alpha) for label, body in labelled]
 
-    # -- persistence --------------------------------------------------------------------------------
-
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}

@@ -55,8 +55,6 @@ class OnlineLearner(Learner):
     random_state: Any  # parameter of some learners, which also have a seed
     _seed: int  # seed of the random numbers
 
-    # -- abstract methods of subclasses ------------------------------------------------------------------
-
     @abstractmethod
     def _add_target(self) -> None:
         """Append an untrained binary model for a new target."""
@@ -88,8 +86,6 @@ class OnlineLearner(Learner):
     def _target_thresholds(self) -> FloatArray:
         """Return the decision threshold of each target."""
         return np.zeros(self._n_targets())
-
-    # -- learning ---------------------------------------------------------------------------------------
 
     def _start(self, batch: Batch) -> None:  # noqa: ARG002 - subclasses use the batch
         self._labels = []
@@ -195,15 +191,11 @@ class OnlineLearner(Learner):
         scores = self._by_class(self._target_scores(rows) - self._target_thresholds()[:, None])
         return scores.T, sorted_classes(self._labels)
 
-    # -- persistence ------------------------------------------------------------------------------------
-
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        machines = self._machines_state()
-        if "random_state" in self._constraints:
-            machines["seed"] = self._seed
-        return {**self._features(), "labels": list(self._labels), "machines": machines}
+        seed = {"seed": self._seed} if "random_state" in self._constraints else {}
+        return {**self._features(), "labels": list(self._labels), "machines": self._machines_state() | seed}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:

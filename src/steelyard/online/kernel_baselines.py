@@ -73,9 +73,8 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
         if self._items is not None:
             return np.array([self._sequence_scores(expansion, X) for expansion in self._expansions])
-        expansions: list[Any] = list(self._expansions)
-        if self._dtype == np.float32 and X.dtype == np.float64:
-            expansions = self._copied(X.dtype)
+        is_wider = self._dtype == np.float32 and X.dtype == np.float64
+        expansions = self._copied(X.dtype) if is_wider else self._expansions
         rows = X if self._dtype == np.float32 else X.astype(self._dtype, copy=False)
         return np.array([expansion.scores(rows, num_threads()) for expansion in expansions])
 

@@ -82,8 +82,6 @@ class KoilLearner(KernelLearner):
         """Return whether support vectors decay, the rate of the kernel weights, and the number of threads."""
         return True, self.learning_rate * self.C, 1
 
-    # -- learning ---------------------------------------------------------------------------------------
-
     def _start(self, batch: Batch) -> None:
         self._budgets = self._resolve_budgets(batch)
         super()._start(batch)
@@ -125,7 +123,7 @@ class KoilLearner(KernelLearner):
 
     def _set_ensemble(self, ensemble: Any) -> None:
         self._ensemble = ensemble  # a native KoilEnsemble64 or KoilEnsemble32
-        self._thresholds: tuple[Any, FloatArray] = None, np.empty(0)  # cached thresholds with their key
+        self._thresholds: dict[Any, FloatArray] = {}  # at most one entry, the cached thresholds
 
     def _ensemble_type(self, rows: Any) -> Any:
         """Return the native ensemble type: float32 if weights and scores stay in the range of float32."""
@@ -213,14 +211,15 @@ class KoilLearner(KernelLearner):
         if self.threshold == "zero":
             return np.zeros(self._n_targets())
         key = self._ensemble.n_seen, self.__dict__.get("combine")  # everything that changes the scores
-        if self._thresholds[0] != key:
+        if key not in self._thresholds:
             thresholds = []
             for target in range(self._n_targets()):
                 vectors, sides = self._buffered(target)  # each support vector counts once
                 scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
                 thresholds.append(gmean_threshold(scores[sides == 0], scores[sides == 1]))
-            self._thresholds = key, np.array(thresholds)
-        return self._thresholds[1]
+            self._thresholds.clear()
+            self._thresholds[key] = np.array(thresholds)
+        return self._thresholds[key]
 
     def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
         """Return the support vectors of a target, and 0 (negative) or 1 (positive) for each of them."""
@@ -246,8 +245,6 @@ class KoilLearner(KernelLearner):
                 np.add.at(row, side["ids"], machine["scale"] * side["coef"])
         return weights.reshape(self._n_targets(), len(self._kernels), len(vectors))
 
-    # -- explanation ------------------------------------------------------------------------------------
-
     def _remembered_rows(self) -> RememberedRows:
         parts = [self._buffered(target) for target in range(self._n_targets())]
         if len(parts) == 1:
@@ -260,8 +257,6 @@ class KoilLearner(KernelLearner):
         labels = np.array([*(label for rows, label in chosen for _ in rows), None], dtype=object)[:-1]
         rows = np.concatenate([rows for rows, _ in chosen])
         return RememberedRows(np.asarray(rows, dtype=np.float64), labels)
-
-    # -- persistence ------------------------------------------------------------------------------------
 
     def _machines_state(self) -> dict[str, Any]:
         vectors = self._ensemble.vectors

@@ -23,6 +23,7 @@ from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels.kernel import GAMMA, Kernel
 from steelyard.params import AnyOf, ClassWeight, Constraint, Function, Integer, OneOf, Positive
 from steelyard.persistence import storable
+from steelyard.svm.expansion import KernelExpansion
 from steelyard.svm.state import Predictor, SupportState
 
 _MEGABYTE = 1 << 20
@@ -239,8 +240,7 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def support_vectors_(self) -> Any:
         """Rows with a nonzero coefficient in any plane."""
-        self._need("support_vectors_")
-        return self._predictor().expansion.vectors
+        return self._expansion("support_vectors_").vectors
 
     @property
     def support_(self) -> NDArray[np.int64]:
@@ -261,8 +261,7 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def coef_(self) -> FloatArray:
         """Normals of the planes, for the linear kernel only."""
-        self._need("coef_")
-        expansion = self._predictor().expansion
+        expansion = self._expansion("coef_")
         if self.kernel != "linear":
             raise AttributeError(
                 f"IncrementalSVC.coef_: only the linear kernel has coefficients of features; got "
@@ -275,14 +274,12 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def dual_coef_(self) -> FloatArray:
         """Coefficients of the support vectors, one row per plane."""
-        self._need("dual_coef_")
-        return self._predictor().expansion.coef
+        return self._expansion("dual_coef_").coef
 
     @property
     def intercept_(self) -> FloatArray:
         """Intercepts of the decision functions."""
-        self._need("intercept_")
-        return self._predictor().expansion.intercept
+        return self._expansion("intercept_").intercept
 
     @property
     def margin_size_(self) -> int:
@@ -303,6 +300,10 @@ class IncrementalSVC(ForgettingMixin):
         check_started(self, "kkt_violation")
         with lock_of(self):
             return self._state.violation()
+
+    def _expansion(self, attribute: str) -> KernelExpansion:
+        self._need(attribute)
+        return self._predictor().expansion
 
     def _predictor(self) -> Predictor:
         """Return classes and decision functions of the current rows."""
@@ -334,8 +335,6 @@ class IncrementalSVC(ForgettingMixin):
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
             check_finite(self, X, method)
 
-    # -- explanation --------------------------------------------------------------------------------
-
     def _remembered_rows(self) -> RememberedRows:
         with lock_of(self):
             return self._state.remembered_rows()
@@ -343,8 +342,6 @@ class IncrementalSVC(ForgettingMixin):
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         e = self._predictor().expansion
         return explain_kernel_sum(X, e.kernel, e.vectors, e.coef, e.intercept, background=background)
-
-    # -- saving and loading -------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
