@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -27,7 +27,7 @@ from steelyard.base import BatchLearner, Label, Traits, sorted_classes
 from steelyard.ensemble.decision import DecisionState, RowCosts, ThresholdedClassifier
 from steelyard.ensemble.explanation import transformed
 from steelyard.ensemble.mixing import weigh
-from steelyard.ensemble.online_threshold import OnlineThreshold, plain_scores
+from steelyard.ensemble.online_threshold import Combine, OnlineThreshold, plain_scores
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -294,9 +294,6 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             thresholds = [goal.decision_threshold(plain_scores)]
         return np.array(thresholds)
 
-    def _is_mirrored(self) -> bool:
-        return self._now.decision.is_mirrored(self.classes_.tolist())
-
     def _find_positive(self, buffer: ScoreBuffer, held: Label | None) -> Label | None:
         counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
         return positive_class(counts, self.positive, held)
@@ -324,8 +321,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         return self._now.thresholds
 
     @synchronized
-    def _promise(self) -> OnlineThreshold | None:
-        return self._now.decision.online_threshold
+    def _decision_state(self) -> DecisionState:
+        return self._now.decision
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -351,7 +348,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         rows = self._checked_finite(X, method)
         return _scores(self.estimator_, rows)[:, None], _native.row_hashes(rows)
 
-    def _combination(self) -> tuple[Callable[[FloatArray], FloatArray], float]:
+    def _combination(self) -> tuple[Combine, float]:
         return plain_scores, float(self._now.thresholds[0])
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self
@@ -24,7 +24,7 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
-from steelyard.ensemble.decision import ThresholdedClassifier
+from steelyard.ensemble.decision import DecisionState, ThresholdedClassifier
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.explanation import (
     attribution,
@@ -34,7 +34,7 @@ from steelyard.ensemble.explanation import (
     unlabelled_report,
     with_table_values,
 )
-from steelyard.ensemble.online_threshold import OnlineThreshold
+from steelyard.ensemble.online_threshold import Combine
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_input import RowInput, has_feature_names, row_keys
 from steelyard.ensemble.state import get_state, restored_ensemble
@@ -343,7 +343,9 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             added = None if add is None else self._block(add, method, time)
             forgotten = None if forget is None else self._block(forget, "forget")
             if isinstance(self.threshold, Mapping) or ensemble.decision.online_threshold is not None:
-                ensemble.decision = ensemble.decision.with_goal(self.threshold, self._is_mirrored())
+                ensemble.decision = ensemble.decision.with_goal(
+                    self.threshold, ensemble.decision.is_mirrored(ensemble.snapshot.labels)
+                )
             promise = ensemble.decision.online_threshold
             if promise is not None and added is not None and time is not None:
                 promise.log.note_times(checked_times(time, len(added)), predicted=False)
@@ -431,13 +433,10 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
                 ensemble.predicted.keep(keys, snapshot.classes, raw, snapshot)
         return raw, keys
 
-    def _promise(self) -> OnlineThreshold | None:
-        return self._ensemble.decision.online_threshold
+    def _decision_state(self) -> DecisionState:
+        return self._ensemble.decision
 
-    def _is_mirrored(self) -> bool:
-        return self._ensemble.decision.is_mirrored(self._ensemble.snapshot.labels)
-
-    def _combination(self) -> tuple[Callable[[FloatArray], FloatArray], float]:
+    def _combination(self) -> tuple[Combine, float]:
         return self._ensemble.snapshot.totals, self._ensemble.snapshot.threshold
 
     def _probabilities(self, X: Any, prior: str | Mapping[Label, float]) -> FloatArray:
