@@ -247,7 +247,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
         def after(now: list[Any]) -> _Known:
             buffer, keys = shallow_copy(before.buffer), _native.row_hashes(rows)
-            self._warn_without_rate(before.decision.online_threshold, len(buffer.classes), len(now))
+            if len(now) > 2:
+                self._warn_without_rate(before.decision.online_threshold, len(buffer.classes), len(now))
             if now != buffer.classes:
                 buffer.set_classes(now)
             positive = self._find_positive(buffer, decision.positive)

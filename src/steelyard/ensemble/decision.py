@@ -216,7 +216,7 @@ class ThresholdedClassifier(Learner):
             probabilities = self.predict_proba(X)
             alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
             return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
-        promise = self._promise()
+        promise = self._decision_state().online_threshold
         if promise is None or not promise.decides_rows or len(self.classes_) != 2:
             return self._predicted_labels(X)
         raw, keys = self._raw_scores(X, "predict")
@@ -228,7 +228,7 @@ class ThresholdedClassifier(Learner):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return decisions and classes. Predicted rows count for a recall or precision that is promised."""
         raw, keys = self._raw_scores(X, method)
-        (decisions, classes), promise = self._decided(raw), self._promise()
+        (decisions, classes), promise = self._decided(raw), self._decision_state().online_threshold
         is_counted = method in {"predict", "decision_function"} and len(classes) == 2
         if promise is not None and not promise.decides_rows and is_counted:
             combine, threshold = self._combination()
@@ -289,19 +289,19 @@ class ThresholdedClassifier(Learner):
     def realised_rates_(self) -> list[RealisedRate]:
         """Observed rates of alarms, recall and precision; empty unless the threshold has a target rate."""
         self._need("realised_rates_")
-        promise = self._promise()
+        promise = self._decision_state().online_threshold
         return [] if promise is None else promise.realised()
 
     def _continue_predictions(self, predecessor: Any) -> None:
         """Count further predictions in the log of an earlier copy of this model."""
         if isinstance(predecessor, type(self)) and self._is_started() and predecessor._is_started():
-            promise, earlier = self._promise(), predecessor._promise()
+            promise, earlier = (model._decision_state().online_threshold for model in (self, predecessor))
             if promise is not None and earlier is not None and promise.goal == earlier.goal:
                 promise.log = earlier.log
 
     def _keep_decisions(self, X: Any, labels: list[Any]) -> None:
         """Keep predictions of another copy, to count them in the observed rates when the labels arrive."""
-        promise = self._promise()
+        promise = self._decision_state().online_threshold
         if promise is None or len(self.classes_) != 2:
             return
         positive = str(self.classes_[0 if promise.sign < 0.0 else 1])
@@ -309,11 +309,9 @@ class ThresholdedClassifier(Learner):
         promise.log.record(self._raw_scores(X, "predict")[1], alarms, is_own=False)
 
     def _warn_without_rate(self, known: OnlineThreshold | None, n_before: int, n_classes: int) -> None:
-        """Warn, once for each goal, if there are too many classes for a target rate."""
+        """Warn, once for each goal, that there are too many classes for a target rate."""
         goal = self.threshold
-        if not is_promise(goal) or n_classes < 3:
-            return
-        if known is None or n_before < 3 or known.goal != dict(goal):
+        if is_promise(goal) and (known is None or n_before < 3 or known.goal != dict(goal)):
             warnings.warn(
                 f"{type(self).__name__}: threshold={goal!r} keeps its rate with two classes only; there are "
                 f"{n_classes}, so each class gets the threshold that is best on recent rows, without a "
@@ -325,9 +323,6 @@ class ThresholdedClassifier(Learner):
     @abstractmethod
     def _decision_state(self) -> DecisionState:
         """Return the learned state for decisions."""
-
-    def _promise(self) -> OnlineThreshold | None:
-        return self._decision_state().online_threshold
 
     @abstractmethod
     def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, Keys]:

@@ -350,7 +350,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             if promise is not None and added is not None and time is not None:
                 promise.log.note_times(checked_times(time, len(added)), predicted=False)
             ensemble.change(added, forgotten)
-            self._warn_without_rate(known, n_before, len(ensemble.snapshot.classes))
+            if (n_classes := len(ensemble.snapshot.classes)) > 2:
+                self._warn_without_rate(known, n_before, n_classes)
         except SteelyardError as error:
             raise error.with_source(f"{type(self).__name__}.{method}") from None
 
