@@ -227,8 +227,9 @@ class ThresholdedClassifier(Learner):
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return decisions and classes. Predicted rows count for a recall or precision that is promised."""
-        raw, keys = self._raw_scores(X, method)
-        (decisions, classes), promise = self._decided(raw), self._decision_state().online_threshold
+        promise = self._decision_state().online_threshold
+        raw, keys = self._raw_scores(X, method, has_rate=promise is not None)
+        decisions, classes = self._decided(raw)
         is_counted = method in {"predict", "decision_function"} and len(classes) == 2
         if promise is not None and not promise.decides_rows and is_counted:
             combine, threshold = self._combination()
@@ -325,8 +326,8 @@ class ThresholdedClassifier(Learner):
         """Return the learned state for decisions."""
 
     @abstractmethod
-    def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, Keys]:
-        """Return raw scores of rows, of shape (n_rows, n_experts, n_scores), and hashes of the rows."""
+    def _raw_scores(self, X: Any, method: str, *, has_rate: bool = True) -> tuple[FloatArray, Keys]:
+        """Return raw scores, of shape (n_rows, n_experts, n_scores), and for a rate hashes of the rows."""
 
     @abstractmethod
     def _combination(self) -> tuple[Combine, float]:

@@ -419,7 +419,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             decisions = signed_scores(decisions, promise.sign < 0.0)
         return decisions, snapshot.labels
 
-    def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[np.uint64]]:
+    def _raw_scores(self, X: Any, method: str, **_: bool) -> tuple[FloatArray, NDArray[np.uint64]]:
         """Return raw scores and row hashes; store the scores until the labels arrive."""
         rows = validate_rows(self, X, method)
         ensemble, snapshot = self._ensemble, self._ensemble.snapshot
