@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -99,8 +99,7 @@ class OnlineCalibration:
 
     def get_state(self) -> dict[str, Any]:
         """Return the calibration as arrays."""
-        names = ("coefficients", "curvature", "losses", "bin_errors", "bin_variances")
-        return {name: getattr(self, name) for name in names}
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> OnlineCalibration:

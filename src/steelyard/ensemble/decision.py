@@ -82,23 +82,6 @@ class RowCosts:
         return cls({label: (float(total), float(n)) for label, (total, n) in pairs})
 
 
-def cost_alarms(
-    probabilities: FloatArray, sample_cost: Any, goal: Any, source: str, *, is_mirrored: bool = False
-) -> NDArray[np.bool_]:
-    """Return a mask of the rows for which an alarm has the lower expected cost (Elkan 2001)."""
-    if not is_prices(goal):
-        raise ParameterError(
-            f"sample_cost needs costs as the goal of the threshold; got threshold={goal!r}.",
-            source=source,
-            hint='for example threshold={"miss": 1, "alarm": 5}',
-        )
-    if probabilities.shape[1] != 2:
-        raise DataError(f"sample_cost needs two classes; there are {probabilities.shape[1]}.", source=source)
-    costs = _checked_costs(sample_cost, len(probabilities), source)
-    p = probabilities[:, 0 if is_mirrored else 1]
-    return np.asarray(p * goal["miss"] * costs > (1.0 - p) * goal["alarm"])
-
-
 @dataclass(frozen=True)
 class DecisionState:
     """Learned state for decisions. Instances are immutable except for the online threshold."""
@@ -211,11 +194,7 @@ class ThresholdedClassifier(Learner):
         """
         check_started(self, "predict")
         if sample_cost is not None:
-            source = f"{type(self).__name__}.predict"
-            is_mirrored = self._decision_state().is_mirrored(self.classes_)
-            probabilities = self.predict_proba(X)
-            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
-            return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
+            return self._cheapest_labels(X, sample_cost)
         promise = self._decision_state().online_threshold
         if promise is None or not promise.decides_rows or len(self.classes_) != 2:
             return self._predicted_labels(X)
@@ -224,6 +203,23 @@ class ThresholdedClassifier(Learner):
         combine, _ = self._combination()
         alarms = promise.alarms(raw, keys, combine, times)
         return self.classes_[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
+
+    def _cheapest_labels(self, X: Any, sample_cost: ArrayLike) -> NDArray[Any]:
+        """Return the labels with the lowest expected costs of the rows (Elkan 2001)."""
+        goal, source, classes = self.threshold, f"{type(self).__name__}.predict", self.classes_
+        if not is_prices(goal):
+            raise ParameterError(
+                f"sample_cost needs costs as the goal of the threshold; got threshold={goal!r}.",
+                source=source,
+                hint='for example threshold={"miss": 1, "alarm": 5}',
+            )
+        if len(classes) != 2:
+            raise DataError(f"sample_cost needs two classes; there are {len(classes)}.", source=source)
+        probabilities, is_mirrored = self.predict_proba(X), self._decision_state().is_mirrored(classes)
+        costs = _checked_costs(sample_cost, len(probabilities), source)
+        p = probabilities[:, 0 if is_mirrored else 1]
+        alarms = p * goal["miss"] * costs > (1.0 - p) * goal["alarm"]
+        return classes[alarm_indices(alarms, is_mirrored=is_mirrored)]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return decisions and classes. Predicted rows count for a recall or precision that is promised."""
