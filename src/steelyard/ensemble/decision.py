@@ -223,6 +223,7 @@ class ThresholdedClassifier(Learner):
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return decisions and classes. Predicted rows count for a recall or precision that is promised."""
+        check_started(self, method)
         promise = self._decision_state().online_threshold
         raw, keys = self._raw_scores(X, method, has_rate=promise is not None)
         decisions, classes = self._decided(raw)
