@@ -86,11 +86,10 @@ def steelyard_alarms(stream: Stream) -> list[Alarm]:
     for begin in range(0, len(stream.y), _CHUNK_ROWS):
         rows = slice(begin, begin + _CHUNK_ROWS)
         monitor = monitor.after(stream.X[rows], stream.y[rows], [0, 1])
-    alarms = []
-    for row, report in monitor.events:
-        cause = report.causes[0]
-        alarms.append(Alarm(row, cause, [int(name[1:]) for name in report.columns_of(cause)]))
-    return alarms
+    return [
+        Alarm(event["row"], event["cause"], [int(name[1:]) for name in event["columns"]])
+        for event in monitor.events
+    ]
 
 
 def river_alarms(make: Callable[[], object]) -> Callable[[Stream], list[Alarm]]:

@@ -34,7 +34,6 @@ __all__ = [
 
 _TARGET_RATES = ("alarms", "alarms_per_day", "recall", "precision")
 _ROUNDING = 1e-12  # tolerance for comparing shares
-_LOWEST_SCORE = -1e300  # signed_scores() replaces lower scores, so that its results are never zero
 _MAX_SMOOTHED_SCORES = 256  # if a class has more scores, they are replaced by this many quantiles
 _GRID_THRESHOLDS = 65  # number of thresholds in each grid search
 
@@ -155,7 +154,7 @@ def signed_scores(scores: FloatArray, is_second: Any) -> FloatArray:
     array([ 3.  ,  0.5 ,  0.25, -0.2 , -2.  ])
     """
     size = np.where(is_second, scores, -scores)
-    size = np.where(size >= 1.0, size, 1.0 / (2.0 - np.clip(size, _LOWEST_SCORE, 1.0)))
+    size = np.maximum(size, 1.0 / (2.0 - np.minimum(size, 1.0)))  # the two are equal at 1
     return np.where(is_second, size, -size)
 
 

@@ -128,3 +128,18 @@ def test_drift_report_of_unlabelled_rows_names_column_and_score():
     assert not model.drift_report(rows).has_changed
     rows[:, 0] += 2.0
     assert set(model.drift_report(rows).columns_of("features")) >= {"x0", "score"}
+
+
+def test_events_of_a_file_of_version_0_3_are_read():
+    saved = {
+        "row": 7,
+        "causes": ["features", "prior"],
+        "columns": [["x1", "features"]],
+        "before": 5.0,
+        "after": 2.0,
+    }
+    (event,) = ChangeMonitor.from_state({"rows": 9, "events": [saved]}).event_list()
+    assert (event["row"], event["cause"], event["columns"]) == (7, "features", ["x1"])
+    assert event["further"] == [{"cause": "prior", "columns": []}]
+    again = ChangeMonitor.from_state(ChangeMonitor.from_state({"rows": 9, "events": [saved]}).get_state())
+    assert again.event_list() == [event]

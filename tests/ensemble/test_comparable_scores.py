@@ -173,8 +173,6 @@ def test_signed_scores_keep_the_order_of_each_group_and_can_be_inverted():
         assert unsigned_scores(signed) == pytest.approx(scores, rel=1e-9, abs=1e-12)
     large = scores[np.abs(scores) >= 1.0]
     assert (signed_scores(large, large > 0.0) == large).all()
-    extreme = np.array([-np.inf, np.inf])
-    assert (signed_scores(extreme, extreme < 0.0) > 0.0).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: next(iter(goal)))

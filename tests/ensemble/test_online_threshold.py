@@ -14,7 +14,13 @@ from scipy.special import ndtr
 import steelyard
 from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
 from steelyard.ensemble.calibration import ERROR, LEVELS, PrecisionLevels
-from steelyard.ensemble.online_threshold import AlarmLog, OnlineThreshold, RateControl, plain_scores
+from steelyard.ensemble.online_threshold import (
+    AlarmLog,
+    OnlineThreshold,
+    balance_limits,
+    event_level,
+    plain_scores,
+)
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.streams import ArrayStream
 from steelyard.streams.predictions import learn_chunk, predict_chunk
@@ -35,7 +41,7 @@ MAX_EXCESS = 20  # maximum deviation from the target number of alarms in any int
 
 def _alarms(model, scores, time=None):
     keys = np.arange(len(scores), dtype=np.uint64)
-    return model.alarms(scores, scores[:, None, None], keys, plain_scores, time)
+    return model.alarms(scores[:, None, None], keys, plain_scores, time)
 
 
 def _largest_deviation(alarms, due):
@@ -97,14 +103,13 @@ def test_adversary_that_sees_the_controller_state_cannot_exceed_alarm_bound():
 
 
 def test_level_and_limits_of_rate_control_are_inverse_functions():
-    control = RateControl(0.05, 9.5)
     for balance in np.linspace(-9.0, 9.0, 25):
-        level = control.level(balance)
+        level = event_level(balance, 0.05, 9.5)
         if 1e-12 < level < 1.0 - 1e-12:
-            assert control.limits(np.array([level]))[0] == pytest.approx(balance, abs=1e-6)
-    assert control.level(9.5) == 0.0
-    assert control.level(-9.5) == 1.0
-    assert control.level(0.0) == pytest.approx(0.05)
+            assert balance_limits(np.array([level]), 0.05, 9.5)[0] == pytest.approx(balance, abs=1e-6)
+    assert event_level(9.5, 0.05, 9.5) == 0.0
+    assert event_level(-9.5, 0.05, 9.5) == 1.0
+    assert event_level(0.0, 0.05, 9.5) == pytest.approx(0.05)
 
 
 def test_alarms_per_day_stay_below_bound_in_every_period():
@@ -142,7 +147,7 @@ def test_observed_recall_on_drifting_scores_matches_target_recall(delay):
     model, threshold, found = OnlineThreshold({"recall": 0.9}), float("nan"), np.zeros(n, dtype=bool)
     for begin in range(0, n, 100):
         part = slice(begin, begin + 100)
-        model.record(scores[part], threshold, scores[part, None, None], keys[part], plain_scores)
+        model.record(scores[part, None, None], keys[part], plain_scores, threshold)
         found[part] = scores[part] > threshold
         end = begin + 100 - delay
         if end >= 100:
@@ -170,7 +175,7 @@ def test_recall_is_mostly_kept_when_all_scores_fall_before_their_labels_arrive(s
     threshold, found = float("nan"), np.zeros(n, dtype=bool)
     for begin in range(0, n, 100):
         part = slice(begin, begin + 100)
-        model.record(scores[part], threshold, scores[part, None, None], keys[part], plain_scores)
+        model.record(scores[part, None, None], keys[part], plain_scores, threshold)
         found[part] = (scores[part] > threshold) == (sign > 0.0)
         end = begin + 100 - delay
         if end >= 100:
@@ -213,7 +218,7 @@ def test_number_of_misses_with_adversarial_scores_stays_within_the_bound(kind, d
             _recall_adversary(kind, threshold, model.balance, rng) if flag else rng.normal()
             for flag in positive[part]
         ]
-        model.record(scores[part], threshold, scores[part, None, None], keys[part], plain_scores)
+        model.record(scores[part, None, None], keys[part], plain_scores, threshold)
         found[part] = scores[part] > threshold
         end = begin + size - delay
         if end >= size:

@@ -202,7 +202,7 @@ class Decision:
 
             assert self.threshold is not None
             scores, keys = answers.score_of(self.positive), np.arange(len(answers), dtype=np.uint64)
-            is_positive = self.threshold.alarms(scores, scores[:, None, None], keys, plain_scores)
+            is_positive = self.threshold.alarms(scores[:, None, None], keys, plain_scores)
         else:
             is_positive = answers.score_of(self.positive) > self.threshold
         others = np.delete(np.arange(len(answers.classes)), index)

@@ -4,7 +4,8 @@
 holds the learned state and learns a block of rows in the five steps score, record, update, weigh and publish.
 ``experts`` contains one file per kind of expert. ``row_buffer`` stores the rows and ``score_buffer`` the
 out-of-sample scores. ``mixing`` and ``multiclass`` combine scores; ``snapshot`` has the immutable
-state used for prediction. ``decision`` holds the learned state of the decision threshold. Constants that
+state used for prediction. ``decision`` turns scores into labels, for StreamClassifier and for the wrapper in
+``adaptive_threshold``: read it before ``online_threshold`` (target rates) and ``calibration``. Constants that
 several modules use are in ``settings``, the others at the top of their module.
 """
 

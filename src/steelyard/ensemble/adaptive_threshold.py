@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
+from math import inf, isnan
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ from steelyard.base import BatchLearner, Label, Traits, sorted_classes
 from steelyard.ensemble.decision import DecisionState, RowCosts, ThresholdedClassifier
 from steelyard.ensemble.explanation import transformed
 from steelyard.ensemble.mixing import weigh
-from steelyard.ensemble.online_threshold import OnlineThreshold, plain_scores
+from steelyard.ensemble.online_threshold import Combine, Keys, OnlineThreshold, plain_scores
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -247,7 +248,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
         def after(now: list[Any]) -> _Known:
             buffer, keys = shallow_copy(before.buffer), _native.row_hashes(rows)
-            self._warn_without_rate(before.decision.online_threshold, len(buffer.classes), len(now))
+            if len(now) > 2:
+                self._warn_without_rate(before.decision.online_threshold, len(buffer.classes), len(now))
             if now != buffer.classes:
                 buffer.set_classes(now)
             positive = self._find_positive(buffer, decision.positive)
@@ -294,9 +296,6 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             thresholds = [goal.decision_threshold(plain_scores)]
         return np.array(thresholds)
 
-    def _is_mirrored(self) -> bool:
-        return self._now.decision.is_mirrored(self.classes_.tolist())
-
     def _find_positive(self, buffer: ScoreBuffer, held: Label | None) -> Label | None:
         counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
         return positive_class(counts, self.positive, held)
@@ -323,9 +322,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         self._need("thresholds_")
         return self._now.thresholds
 
-    @synchronized
-    def _promise(self) -> OnlineThreshold | None:
-        return self._now.decision.online_threshold
+    def _decision_state(self) -> DecisionState:
+        return self._now.decision
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -347,11 +345,12 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         rows = check_finite(self, validate_rows(self, X, method), method)
         return np.ascontiguousarray(rows, dtype=np.float64)
 
-    def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[np.uint64]]:
+    def _raw_scores(self, X: Any, method: str, *, has_rate: bool = True) -> tuple[FloatArray, Keys]:
         rows = self._checked_finite(X, method)
-        return _scores(self.estimator_, rows)[:, None], _native.row_hashes(rows)
+        keys = _native.row_hashes(rows) if has_rate else np.zeros(0, dtype=np.uint64)
+        return _scores(self.estimator_, rows)[:, None], keys
 
-    def _combination(self) -> tuple[Callable[[FloatArray], FloatArray], float]:
+    def _combination(self) -> tuple[Combine, float]:
         return plain_scores, float(self._now.thresholds[0])
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
@@ -360,13 +359,16 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     def _decided(self, raw: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
         scores, (_, thresholds, decision) = raw[:, 0], self._now
         promise, is_single = decision.online_threshold, scores.shape[1] == 1
-        own = _own_threshold(self.estimator_) if is_single else 0.0
-        chosen = np.where(np.isnan(thresholds), own, thresholds)
-        if promise is not None and is_single:
-            is_untested = promise.levels is not None and np.isnan(thresholds[0])
-            scores = signed_scores(scores - own, promise.sign < 0.0 if is_untested else scores > chosen)
+        if is_single:
+            own, threshold = _own_threshold(self.estimator_), float(thresholds[0])
+            if isnan(threshold):  # a precision needs a tested threshold, without which no row is an alarm
+                threshold = own if promise is None or promise.levels is None else promise.sign * inf
+            if promise is None:
+                scores = scores - threshold
+            else:
+                scores = signed_scores(scores - own, scores > threshold)
         elif scores.shape[1] == len(thresholds):
-            scores = scores - chosen
+            scores = scores - np.where(np.isnan(thresholds), 0.0, thresholds)
         return scores, self.classes_
 
     def _remembered_rows(self) -> RememberedRows | None:

@@ -1,12 +1,9 @@
-"""Calibration of log-odds on recent rows, expected recall of rows without labels, and tests of the precision.
-
-Thresholds with a target recall or precision use the last two.
-"""
+"""Calibration of log-odds, expected recall of rows without labels, and tests of the precision."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +37,7 @@ _MIN_RECENT_ROWS = 200
 _MIN_SHARE = 1e-6  # smallest share of positives in the prior log-odds
 LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would raise alarms
 ERROR = 0.05  # maximum probability of ever accepting a level with a precision below the target
+_ACCEPTING_WEALTH = len(LEVELS) / ERROR
 _BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # bets as fractions of the largest possible bet
 _MAX_EXCESS = np.exp(2.0)  # limit of the wealth, as a multiple of the wealth at which a level is accepted
 
@@ -48,14 +46,9 @@ _MAX_EXCESS = np.exp(2.0)  # limit of the wealth, as a multiple of the wealth at
 class OnlineCalibration:
     """Piecewise linear calibrations with several half-lives, mixed by recent log-loss; immutable.
 
-    A calibration of log-odds has one slope between neighbouring log-odds of -4, -2, 0, 2 and 4, one below and
-    one above them, and a bias. These coefficients follow the labels by one step of Newton's method per block
-    of rows, with exponentially decaying second derivatives. The probability is the mean of the calibrations,
-    weighted by ``exp(-decayed log-loss)``; it increases with the log-odds.
-
-    The mean error (label minus probability) of earlier rows with similar probabilities is then removed by
-    adding a correction to the log-odds (calibeating, Foster and Hart 2023). The corrections are interpolated
-    between 15 probabilities, shrunk towards 0, and follow errors that decay slowly.
+    A calibration of log-odds has one slope between neighbours of ``_EDGES`` and a bias, which follow the
+    labels by Newton's method. Corrections of the mean error near 15 probabilities are added (calibeating,
+    Foster and Hart 2023); see the page docs/guarantees.md.
     """
 
     # Slopes, which are positive, and bias: shape (n_half_lives, n_slopes + 1).
@@ -106,8 +99,7 @@ class OnlineCalibration:
 
     def get_state(self) -> dict[str, Any]:
         """Return the calibration as arrays."""
-        names = ("coefficients", "curvature", "losses", "bin_errors", "bin_variances")
-        return {name: getattr(self, name) for name in names}
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> OnlineCalibration:
@@ -159,10 +151,7 @@ class ExpectedRecall:
 
     @staticmethod
     def threshold(scores: FloatArray, probabilities: FloatArray, miss_share: float) -> float:
-        """Return the largest threshold with an expected share of misses of at most ``miss_share``.
-
-        ``scores`` and ``probabilities`` belong to predicted rows, oldest first. Returns inf for too few rows.
-        """
+        """Return the largest threshold that misses at most ``miss_share``; inf with few predicted rows."""
         if len(scores) < _MIN_RECENT_ROWS:
             return np.inf
         scores, probabilities = scores[-_RECENT_ROWS:], probabilities[-_RECENT_ROWS:]
@@ -178,35 +167,24 @@ class ExpectedRecall:
         return made if sides is None else made.fitted(*sides)
 
 
-def _accepting_wealth() -> float:
-    return len(LEVELS) / ERROR
-
-
-def _new_wealth() -> FloatArray:
-    return np.ones((len(LEVELS), len(_BETS)))
-
-
 @dataclass(frozen=True)
 class PrecisionLevels:
     """Betting tests for several levels: is the precision of the top share of the rows above the target?
 
-    For every level, each labelled row whose score is in the top share is a bet against the hypothesis that
-    the precision is at most the target: the wealth is multiplied by 1 + bet * (label - target). Under the
-    hypothesis the wealth is a supermartingale, even with an upper limit, so the probability that it ever
-    exceeds ``len(LEVELS) / ERROR`` is at most ``ERROR / len(LEVELS)`` (Ville's inequality). The limit makes
-    the test react to drift: a few false alarms revoke the acceptance.
+    The wealth is a supermartingale if the precision is at most the target, so it rarely exceeds the accepting
+    wealth (Ville's inequality). A limit of the wealth lets a few false alarms revoke the acceptance.
     """
 
     target: float  # the target precision
-    wealth: FloatArray = field(default_factory=_new_wealth)  # shape (n_levels, n_bets)
+    wealth: FloatArray = field(default_factory=lambda: np.ones((len(LEVELS), len(_BETS))))
 
     def __post_init__(self) -> None:
-        if self.wealth.shape != _new_wealth().shape or not (self.wealth >= 0.0).all():
+        if self.wealth.shape != (len(LEVELS), len(_BETS)) or not (self.wealth >= 0.0).all():
             raise ValueError("corrupt precision levels: expected one wealth for each level and bet")
 
     def after(self, tails: FloatArray, is_positive: NDArray[np.bool_]) -> PrecisionLevels:
         """Return the tests updated with labelled rows. ``tails`` are shares of rows with higher scores."""
-        wealth, limit = self.wealth.copy(), _MAX_EXCESS * _accepting_wealth()
+        wealth, limit = self.wealth.copy(), _MAX_EXCESS * _ACCEPTING_WEALTH
         bets = _BETS / max(self.target, 1e-9)  # every bet is below 1 / target, so the wealth stays positive
         factors = {flag: 1.0 + bets * (float(flag) - self.target) for flag in (False, True)}
         first = np.searchsorted(LEVELS, tails, side="left")  # index of the first level that contains the row
@@ -217,5 +195,5 @@ class PrecisionLevels:
 
     def largest(self) -> float | None:
         """Return the largest accepted level, or None if no level is accepted."""
-        accepted = np.flatnonzero(self.wealth.mean(axis=1) >= _accepting_wealth())
+        accepted = np.flatnonzero(self.wealth.mean(axis=1) >= _ACCEPTING_WEALTH)
         return float(LEVELS[accepted[-1]]) if len(accepted) else None

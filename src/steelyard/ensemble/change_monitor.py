@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
-from steelyard.proximal.drift_report import ClassMoments, ColumnChange, DriftReport, compare_moments, event_of
+from steelyard.proximal.drift_report import (
+    ClassMoments,
+    ColumnChange,
+    DriftReport,
+    compare_moments,
+    event_of,
+    renamed_event,
+)
 
 _HALF_LIVES_ROWS = np.array([75.0, 1000.0])  # half-lives of the short-term and of the long-term average
 _MIN_DECAYED_ROWS = 5.0  # minimum decayed number of rows of a class for a comparison
@@ -47,11 +54,9 @@ _MAX_EVENTS = 50
 
 @dataclass(frozen=True)
 class DriftDetector:
-    """Comparison of short-term and long-term hit rates; immutable.
+    """Comparison of short-term and long-term hit rates, exponentially decayed averages per class; immutable.
 
-    Both are exponentially decayed averages per class, so a change of the class frequencies is not reported. A
-    drift is reported when the short-term rate, averaged over classes, is significantly lower than the
-    long-term rate.
+    A drift is reported when the short-term rate, averaged over the classes, is significantly lower.
     """
 
     rows: FloatArray = field(default_factory=lambda: np.zeros((2, 0)))
@@ -98,7 +103,7 @@ class ChangeMonitor:
     """Monitor of the distribution of columns within each class, and of class frequencies; immutable."""
 
     n_rows: int = 0
-    events: tuple[tuple[int, DriftReport], ...] = ()  # row and causes of each change
+    events: tuple[dict[str, Any], ...] = ()  # row, cause, columns and text of each change
     # Class moments of the last blocks (`recent`), and of the earlier rows since the last change.
     reference: ClassMoments | None = None
     recent: tuple[ClassMoments, ...] = ()
@@ -159,7 +164,7 @@ class ChangeMonitor:
 
     def event_list(self) -> list[dict[str, Any]]:
         """Return row, cause, columns and text of each change."""
-        return [event_of(row, report) for row, report in self.events]
+        return [renamed_event(event, ()) for event in self.events]
 
     def forgotten(self) -> ChangeMonitor:
         """Return a monitor with only the events, because all sums contain the forgotten rows."""
@@ -239,7 +244,7 @@ class ChangeMonitor:
                 cause = "features" if code == frequent else "concept"
                 change = ColumnChange(str(names[column]), cause, 1.0, {}, {})
                 report = replace(report, causes=[cause], columns=[change])
-        events = (*self.events, (self.n_rows, report))[-_MAX_EVENTS:]
+        events = (*self.events, event_of(self.n_rows, report))[-_MAX_EVENTS:]
         return ChangeMonitor(n_rows=self.n_rows, events=events, reference=after, column_alarms=alarms)
 
     def _most_significant_split(self, names: Sequence[str] | None) -> tuple[ClassMoments, DriftReport]:
@@ -256,31 +261,16 @@ class ChangeMonitor:
 
     def get_state(self) -> dict[str, Any]:
         """Return the events as plain values. The sums restart when a model is loaded."""
-        return {
-            "rows": self.n_rows,
-            "events": [
-                {
-                    "row": row,
-                    "causes": list(report.causes),
-                    "columns": [
-                        [column, cause] for cause in report.causes for column in report.columns_of(cause)[:3]
-                    ],
-                    "before": report.n_rows[0],
-                    "after": report.n_rows[1],
-                }
-                for row, report in self.events
-            ],
-        }
+        return {"rows": self.n_rows, "events": self.event_list()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> ChangeMonitor:
         """Return the monitor with the events that :meth:`get_state` returned."""
         events = []
         for event in state.get("events", ()):
-            columns = [
-                ColumnChange(str(column), str(cause), 1.0, {}, {}) for column, cause in event["columns"]
-            ]
-            periods = float(event["before"]), float(event["after"])
-            causes = [str(cause) for cause in event["causes"]]
-            events.append((int(event["row"]), DriftReport(causes, {}, columns, {}, periods)))
+            if "causes" in event:  # files of version 0.3.0
+                columns = [ColumnChange(str(name), cause, 1.0, {}, {}) for name, cause in event["columns"]]
+                report = DriftReport(list(event["causes"]), {}, columns, {}, (0.0, 0.0))
+                event = event_of(int(event["row"]), report)
+            events.append(renamed_event(event, ()))
         return cls(n_rows=int(state.get("rows", 0)), events=tuple(events))

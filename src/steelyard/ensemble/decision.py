@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard._validation import check_started, checked_times
 from steelyard.base import Learner, snapshot_read
 from steelyard.ensemble.calibration import OnlineCalibration
-from steelyard.ensemble.online_threshold import Keys, OnlineThreshold, RealisedRate, is_promise
+from steelyard.ensemble.online_threshold import Combine, Keys, OnlineThreshold, RealisedRate, is_promise
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.snapshot import EnsembleSnapshot, ExpertWeights
 from steelyard.exceptions import DataError, ParameterError
@@ -80,26 +80,6 @@ class RowCosts:
             return cls()
         pairs = zip(state["labels"], state["sums"], strict=True)
         return cls({label: (float(total), float(n)) for label, (total, n) in pairs})
-
-
-def cost_alarms(
-    probabilities: FloatArray, sample_cost: Any, goal: Any, source: str, *, is_mirrored: bool = False
-) -> NDArray[np.bool_]:
-    """Return a mask of the rows for which an alarm has the lower expected cost (Elkan 2001).
-
-    A miss costs ``goal["miss"]`` times the cost of the row, and a false alarm costs ``goal["alarm"]``.
-    """
-    if not is_prices(goal):
-        raise ParameterError(
-            f"sample_cost needs costs as the goal of the threshold; got threshold={goal!r}.",
-            source=source,
-            hint='for example threshold={"miss": 1, "alarm": 5}',
-        )
-    if probabilities.shape[1] != 2:
-        raise DataError(f"sample_cost needs two classes; there are {probabilities.shape[1]}.", source=source)
-    costs = _checked_costs(sample_cost, len(probabilities), source)
-    p = probabilities[:, 0 if is_mirrored else 1]
-    return np.asarray(p * goal["miss"] * costs > (1.0 - p) * goal["alarm"])
 
 
 @dataclass(frozen=True)
@@ -169,10 +149,7 @@ def _log_odds(shares: FloatArray) -> float:
 
 
 class ThresholdedClassifier(Learner):
-    """Base class of classifiers that predict by a threshold, at a target rate, or by the costs of rows.
-
-    A subclass has the parameters ``threshold`` and ``positive`` and defines how it scores rows.
-    """
+    """Base class of classifiers that predict by a threshold, at a target rate, or by the costs of rows."""
 
     takes_time = predict_takes_time = True
     threshold: Any
@@ -217,27 +194,43 @@ class ThresholdedClassifier(Learner):
         """
         check_started(self, "predict")
         if sample_cost is not None:
-            source, is_mirrored = f"{type(self).__name__}.predict", self._is_mirrored()
-            probabilities = self.predict_proba(X)
-            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
-            return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
-        promise = self._promise()
+            return self._cheapest_labels(X, sample_cost)
+        promise = self._decision_state().online_threshold
         if promise is None or not promise.decides_rows or len(self.classes_) != 2:
             return self._predicted_labels(X)
         raw, keys = self._raw_scores(X, "predict")
         times = None if time is None else checked_times(time, len(keys))
         combine, _ = self._combination()
-        alarms = promise.alarms(combine(raw), raw, keys, combine, times)
+        alarms = promise.alarms(raw, keys, combine, times)
         return self.classes_[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
+
+    def _cheapest_labels(self, X: Any, sample_cost: ArrayLike) -> NDArray[Any]:
+        """Return the labels with the lowest expected costs of the rows (Elkan 2001)."""
+        goal, source, classes = self.threshold, f"{type(self).__name__}.predict", self.classes_
+        if not is_prices(goal):
+            raise ParameterError(
+                f"sample_cost needs costs as the goal of the threshold; got threshold={goal!r}.",
+                source=source,
+                hint='for example threshold={"miss": 1, "alarm": 5}',
+            )
+        if len(classes) != 2:
+            raise DataError(f"sample_cost needs two classes; there are {len(classes)}.", source=source)
+        probabilities, is_mirrored = self.predict_proba(X), self._decision_state().is_mirrored(classes)
+        costs = _checked_costs(sample_cost, len(probabilities), source)
+        p = probabilities[:, 0 if is_mirrored else 1]
+        alarms = p * goal["miss"] * costs > (1.0 - p) * goal["alarm"]
+        return classes[alarm_indices(alarms, is_mirrored=is_mirrored)]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return decisions and classes. Predicted rows count for a recall or precision that is promised."""
-        raw, keys = self._raw_scores(X, method)
-        (decisions, classes), promise = self._decided(raw), self._promise()
+        check_started(self, method)
+        promise = self._decision_state().online_threshold
+        raw, keys = self._raw_scores(X, method, has_rate=promise is not None)
+        decisions, classes = self._decided(raw)
         is_counted = method in {"predict", "decision_function"} and len(classes) == 2
         if promise is not None and not promise.decides_rows and is_counted:
             combine, threshold = self._combination()
-            promise.record(combine(raw), threshold, raw, keys, combine)
+            promise.record(raw, keys, combine, threshold)
         return decisions, classes
 
     def _predicted_labels(self, X: Any) -> NDArray[Any]:
@@ -294,19 +287,19 @@ class ThresholdedClassifier(Learner):
     def realised_rates_(self) -> list[RealisedRate]:
         """Observed rates of alarms, recall and precision; empty unless the threshold has a target rate."""
         self._need("realised_rates_")
-        promise = self._promise()
+        promise = self._decision_state().online_threshold
         return [] if promise is None else promise.realised()
 
     def _continue_predictions(self, predecessor: Any) -> None:
         """Count further predictions in the log of an earlier copy of this model."""
         if isinstance(predecessor, type(self)) and self._is_started() and predecessor._is_started():
-            promise, earlier = self._promise(), predecessor._promise()
+            promise, earlier = (model._decision_state().online_threshold for model in (self, predecessor))
             if promise is not None and earlier is not None and promise.goal == earlier.goal:
                 promise.log = earlier.log
 
     def _keep_decisions(self, X: Any, labels: list[Any]) -> None:
         """Keep predictions of another copy, to count them in the observed rates when the labels arrive."""
-        promise = self._promise()
+        promise = self._decision_state().online_threshold
         if promise is None or len(self.classes_) != 2:
             return
         positive = str(self.classes_[0 if promise.sign < 0.0 else 1])
@@ -314,14 +307,9 @@ class ThresholdedClassifier(Learner):
         promise.log.record(self._raw_scores(X, "predict")[1], alarms, is_own=False)
 
     def _warn_without_rate(self, known: OnlineThreshold | None, n_before: int, n_classes: int) -> None:
-        """Warn, once for each goal, if there are too many classes for a target rate.
-
-        ``known`` is the online threshold before the new rows, when there were ``n_before`` classes.
-        """
+        """Warn, once for each goal, that there are too many classes for a target rate."""
         goal = self.threshold
-        if not is_promise(goal) or n_classes < 3:
-            return
-        if known is None or n_before < 3 or known.goal != dict(goal):
+        if is_promise(goal) and (known is None or n_before < 3 or known.goal != dict(goal)):
             warnings.warn(
                 f"{type(self).__name__}: threshold={goal!r} keeps its rate with two classes only; there are "
                 f"{n_classes}, so each class gets the threshold that is best on recent rows, without a "
@@ -331,19 +319,15 @@ class ThresholdedClassifier(Learner):
             )
 
     @abstractmethod
-    def _promise(self) -> OnlineThreshold | None:
-        """Return the threshold that keeps a target rate, or None if the goal is not a rate."""
+    def _decision_state(self) -> DecisionState:
+        """Return the learned state for decisions."""
 
     @abstractmethod
-    def _is_mirrored(self) -> bool:
-        """Return whether the first of two classes is the positive one."""
+    def _raw_scores(self, X: Any, method: str, *, has_rate: bool = True) -> tuple[FloatArray, Keys]:
+        """Return raw scores, of shape (n_rows, n_experts, n_scores), and for a rate hashes of the rows."""
 
     @abstractmethod
-    def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, Keys]:
-        """Return raw scores of rows, of shape (n_rows, n_experts, n_scores), and hashes of the rows."""
-
-    @abstractmethod
-    def _combination(self) -> tuple[Callable[[FloatArray], FloatArray], float]:
+    def _combination(self) -> tuple[Combine, float]:
         """Return the function that combines raw scores for two classes, and the threshold of its results."""
 
     @abstractmethod
@@ -356,11 +340,7 @@ class ThresholdedClassifier(Learner):
 
     @abstractmethod
     def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
-        """Return the log-odds of rows, and a pair of log-odds and class indices of recent rows.
-
-        Log-odds have one column per class. The pair is None if there are no recent scores of the current
-        classes.
-        """
+        """Return log-odds of rows, and of recent rows with their class indices; one column per class."""
 
 
 def prediction_sets(
@@ -368,15 +348,8 @@ def prediction_sets(
 ) -> NDArray[np.bool_]:
     """Return the prediction set of every new row, as a boolean matrix over the classes.
 
-    A class belongs to the set unless the row's probability of this class is among the lowest
-    ``1 - coverage`` of recent out-of-sample probabilities of rows of this class. Newer rows have larger
-    weights. If the rows of a class are exchangeable and the weights equal, the set of a row of this class
-    contains it with probability ``coverage`` or more (Vovk 2012). With drift and decaying weights, the loss
-    of coverage is at most the weighted distance between the past and the current distributions (Barber,
-    Candes, Ramdas, Tibshirani 2023).
-
     ``recent`` are out-of-sample log-odds of recent rows, oldest first, ``places`` their class indices, and
-    ``new`` the log-odds of the new rows, with one column per class.
+    ``new`` the log-odds of the new rows, with one column per class; see the page docs/guarantees.md.
     """
     recent, new = log_softmax(recent, axis=1), log_softmax(new, axis=1)
     members = np.ones(new.shape, dtype=bool)

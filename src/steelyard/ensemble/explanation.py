@@ -325,9 +325,8 @@ def attribution(
             hint="select the columns that matter before learning",
         )
     others = sampled_rows(_recent_rows(ensemble).X if background is None else background)
-    unhash = None if hashed is None else partial(unhashed, X=X, view=hashed)
     raw = snapshot.raw_scores(rows, wide)
-    return explain_snapshot(snapshot, rows, others, raw, wide=wide, unhash=unhash)
+    return explain_snapshot(snapshot, rows, others, raw, wide=wide, original=X, hashed=hashed)
 
 
 def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], FloatArray]) -> RememberedRows:
@@ -358,12 +357,12 @@ def explain_snapshot(
     raw: FloatArray,
     *,
     wide: sp.csr_matrix | None = None,
-    unhash: Callable[[Attribution], Attribution] | None = None,
+    original: FloatArray | None = None,
+    hashed: HashedView | None = None,
 ) -> Attribution:
     """Return contributions of columns to the scores returned by :meth:`EnsembleSnapshot.decide`.
 
-    ``raw`` has the scores of all experts. If rows are hashed, ``wide`` has the original columns, and
-    ``unhash`` divides the contributions of hashed columns among the original columns.
+    ``raw`` has the scores of all experts. If X is ``hashed``, ``original`` and ``wide`` are the rows before.
     """
     rows, others = TransformedRows(X, snapshot.views, wide), TransformedRows(background, snapshot.views)
     weights, n_planes = snapshot.weights, raw.shape[2]
@@ -388,8 +387,8 @@ def explain_snapshot(
             contributions = contributions + factor * part.contributions
         base = base + factor * part.base
     total = Attribution(contributions, base)
-    if unhash is not None:
-        total = unhash(total)
+    if hashed is not None and original is not None:
+        total = _unhashed(total, original, hashed)
         total = replace(total, contributions=total.contributions + of_wide_rows)
     if weights is None:
         return total
@@ -398,30 +397,23 @@ def explain_snapshot(
         decision_table = None if weights.is_promised else weights.decision_table
         decided = transformed(total.adjusted(totals), totals, weights.decisions, decision_table)
         return decided.adjusted(weights.decisions(totals))
-    scaled = Attribution(
-        weights.slope * total.contributions, weights.slope * (total.base - weights.thresholds)
-    )
-    return explain_softmax(scaled)
+    base = weights.slope * (total.base - weights.thresholds)
+    return explain_softmax(Attribution(weights.slope * total.contributions, base))
 
 
 def _expert_part(
     snapshot: EnsembleSnapshot, expert: int, rows: TransformedRows, others: TransformedRows, raw: FloatArray
 ) -> Attribution:
-    """Return contributions to the scores of one expert, aligned with the classes of the snapshot.
-
-    A class that the expert does not know has the expert's lowest score, as in the weighted sum.
-    """
+    """Return contributions to the scores of one expert, aligned with the classes of the snapshot."""
     rule = snapshot.rules[expert]
     assert rule is not None
     part = rule.attribution(rows, others)
     contributions = align(part.contributions, rule.classes, snapshot.classes)
     base = align(part.base[None], rule.classes, snapshot.classes)[0]
     unknown = np.isnan(base)
-    if unknown.any():
-        lowest = np.nanargmin(raw, axis=1)
-        contributions = np.where(
-            unknown, contributions[np.arange(len(raw)), :, lowest][:, :, None], contributions
-        )
+    if unknown.any():  # unknown classes have the lowest score, as in the weighted sum
+        of_lowest = contributions[np.arange(len(raw)), :, np.nanargmin(raw, axis=1)]
+        contributions = np.where(unknown, of_lowest[:, :, None], contributions)
         base = np.where(unknown, np.nanmin(base), base)
         raw = np.where(np.isnan(raw), np.nanmin(raw, axis=1, keepdims=True), raw)
     return Attribution(contributions, base).adjusted(raw)
@@ -435,8 +427,7 @@ def transformed(
 ) -> Attribution:
     """Return contributions to a function of one score, for two classes.
 
-    ``table`` has the knots and values of the function, which is linear between two knots. Without a table the
-    function is :func:`signed_scores`, apart from a constant.
+    ``table`` has the knots and values of a piecewise linear function; None is for :func:`signed_scores`.
     """
     base = function(part.base)
     change, changed = scores - part.base, function(scores) - base
@@ -457,32 +448,19 @@ def _slope_at(score: float, knots: FloatArray, values: FloatArray) -> float:
     return float(values[piece + 1] - values[piece]) / width if width > 0.0 else 0.0
 
 
-def unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
-    """Return contributions of the original columns of hashed rows.
-
-    The contribution of a hashed column is divided among its original columns in proportion to the absolute
-    values of the row, or evenly if all of these values are zero.
-    """
+def _unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
+    """Divide contributions of hashed columns among the original columns, in proportion to absolute values."""
     places: IntArray = view.sketch()[0]
-    size = np.abs(X)
-    total = np.zeros((len(X), view.n_columns))
-    for row, line in enumerate(size):
-        total[row] = np.bincount(places, line, minlength=view.n_columns)
-    count = np.bincount(places, minlength=view.n_columns)[places]
-    share = np.divide(
-        size,
-        total[:, places],
-        out=np.broadcast_to(1.0 / count, size.shape).copy(),
-        where=total[:, places] > 0.0,
-    )
+    size, n_columns = np.abs(X), view.n_columns
+    total = np.array([np.bincount(places, line, minlength=n_columns) for line in size])
+    total = total.reshape(len(X), n_columns)[:, places]
+    even = np.broadcast_to(1.0 / np.bincount(places, minlength=n_columns)[places], size.shape)
+    share = np.divide(size, total, out=even.copy(), where=total > 0.0)
     return Attribution(part.contributions[:, places] * share[:, :, None], part.base)
 
 
 def with_table_values(found: RowExplanations, schema: Schema, X: Any) -> RowExplanations:
-    """Return an explanation with the values of the table X: categories, times and weekdays as texts.
-
-    A change of a category is dropped if its new value is not the code of a known category.
-    """
+    """Return an explanation with the values of the table X: categories, times and weekdays as texts."""
     columns = [schema.texts_of(place) for place in range(len(found.column_names))]
     if not any(columns):
         return found
@@ -500,6 +478,7 @@ def with_table_values(found: RowExplanations, schema: Schema, X: Any) -> RowExpl
             name: value if (texts := by_name[name]) is None else texts(np.array([value]))[0]
             for name, value in change.values.items()
         }
+        # None is the text of a code that no category has.
         return None if None in values.values() else replace(change, values=values)
 
     values = decoded(found.values)

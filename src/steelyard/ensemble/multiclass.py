@@ -36,10 +36,7 @@ class MulticlassWeights:
     slope: float = 1.0  # factor of these results, whose softmax are the probabilities for equal class shares
 
     def scores(self, raw: FloatArray) -> FloatArray:
-        """Return log-probabilities for equally frequent classes, which can be compared between rows.
-
-        ``raw`` has the shape (n_rows, n_experts, n_classes).
-        """
+        """Return log-probabilities for equally frequent classes. The axes of ``raw``: row, expert, class."""
         scores = self.slope * (_total(raw, self.weights, self.scales) - self.thresholds)
         return np.asarray(scores - logsumexp(scores, axis=1, keepdims=True))
 
@@ -52,14 +49,8 @@ class MulticlassWeights:
 
     def get_state(self) -> dict[str, Any]:
         """Return the weights as arrays and plain values."""
-        return {
-            "classes": self.classes,
-            "record": self.recall,
-            "weights": self.weights,
-            "scales": self.scales,
-            "cuts": self.thresholds,
-            "slope": self.slope,
-        }
+        numbers = {"classes": self.classes, "record": self.recall, "weights": self.weights}
+        return {**numbers, "scales": self.scales, "cuts": self.thresholds, "slope": self.slope}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> MulticlassWeights:
@@ -111,14 +102,10 @@ def weigh_classes(buffer: ScoreBuffer, threshold: Any, priors: FloatArray) -> Mu
     if threshold == "gmean":
         thresholds = _balancing_thresholds(total, places, counts)
     else:
-        thresholds = np.array(
-            [
-                choose_threshold(total[places == k, k], total[places != k, k], threshold, share)
-                if counts[k] >= _MIN_ROWS_OF_CLASS
-                else 0.0
-                for k, share in enumerate(buffer.shares())
-            ]
-        )
+        thresholds, shares = np.zeros(len(counts)), buffer.shares()
+        for k in np.flatnonzero(counts >= _MIN_ROWS_OF_CLASS):
+            own, others = total[places == k, k], total[places != k, k]
+            thresholds[k] = choose_threshold(own, others, threshold, shares[k])
     slope = softmax_slope(total - thresholds, places)
     return MulticlassWeights(list(buffer.classes), recall, weights, scales, thresholds, slope)
 
@@ -167,11 +154,9 @@ def _balancing_thresholds(total: FloatArray, places: IntArray, counts: IntArray)
 
 
 def softmax_slope(scores: FloatArray, places: IntArray) -> float:
-    """Return the factor of the scores that maximizes the likelihood of the labels, with balanced classes.
-
-    As in Platt scaling, targets are less certain the fewer rows a class has, so that separated classes do not
-    give probability 1.
-    """
+    """Return the factor of the scores that maximizes the likelihood of the labels, with balanced classes."""
+    # As in Platt scaling, targets are less certain the fewer rows a class has, so that separated classes do
+    # not give probability 1.
     counts = np.bincount(places, minlength=scores.shape[1])
     weights = (1.0 / np.maximum(counts, 1))[places]
     doubt = (1.0 / (counts + 2.0))[places]

@@ -24,6 +24,7 @@ from steelyard.thresholds import choose_threshold
 
 Keys = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
+Combine = Callable[[FloatArray], FloatArray]  # combines the scores of the experts
 
 _ALARM_TOLERANCE = 9.5  # allowed deviation in alarms; 2 * 9.5 + 1 = 20 is one percent of 2,000 rows
 _MISS_TOLERANCE = 8.0  # allowed deviation in missed positives
@@ -39,7 +40,7 @@ _GAP_HALF_LIFE_ROWS = 5000.0  # half-life of the decayed mean time between rows
 _MAX_EXCESS_ENTRIES = 1000
 # Attributes of both classes in files.
 _LOG_NUMBERS = ("n_rows", "n_alarms", "balance", "last_time", "seconds_per_row")
-_NUMBERS = ("n_positives", "n_found", "n_labelled_alarms", "n_true_alarms", "balance", "delay")
+_NUMBERS = ("n_positives", "n_found", "n_labelled_alarms", "balance", "delay")
 
 
 def is_promise(goal: object) -> bool:
@@ -92,25 +93,19 @@ class RealisedRate:
         )
 
 
-@dataclass(frozen=True)
-class RateControl:
-    """Integral controller of the rate of events, with saturation."""
+def event_level(balance: float, target: float, tolerance: float) -> float:
+    """Return the share of recent scores that count as events; 0 or 1 if the balance is at the tolerance."""
+    if abs(balance) >= tolerance:
+        return 0.0 if balance > 0.0 else 1.0
+    with np.errstate(divide="ignore"):
+        return float(expit(logit(target) - np.tan(0.5 * np.pi * balance / tolerance)))
 
-    target: float  # target share of events
-    tolerance: float  # number of events by which the balance may deviate from zero
 
-    def level(self, balance: float) -> float:
-        """Return the share of recent scores that count as events at a balance. At the limits it is 0 or 1."""
-        if abs(balance) >= self.tolerance:
-            return 0.0 if balance > 0.0 else 1.0
-        with np.errstate(divide="ignore"):
-            return float(expit(logit(self.target) - np.tan(0.5 * np.pi * balance / self.tolerance)))
-
-    def limits(self, tails: FloatArray) -> FloatArray:
-        """Return the balance with the :meth:`level` of each row: its share of recent scores as extreme."""
-        with np.errstate(divide="ignore"):
-            size = np.maximum(logit(self.target), -1e300) - logit(tails)
-        return np.asarray(self.tolerance * (2.0 / np.pi) * np.arctan(size))
+def balance_limits(tails: FloatArray, target: float, tolerance: float) -> FloatArray:
+    """Return the balance whose :func:`event_level` is the share of recent scores at least as extreme."""
+    with np.errstate(divide="ignore"):
+        size = np.maximum(logit(target), -1e300) - logit(tails)
+    return np.asarray(tolerance * (2.0 / np.pi) * np.arctan(size))
 
 
 class AlarmLog:
@@ -185,9 +180,7 @@ class AlarmLog:
         self.decided.take(keys, [0, 1], found)
         return found[:, :, 0]
 
-    def tails(
-        self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any, sign: float
-    ) -> FloatArray:
+    def tails(self, scores: FloatArray, combine: Combine, default: Any, sign: float) -> FloatArray:
         """Return the share of recently predicted rows with at least each score; scores are times ``sign``."""
         if self.raw is None or len(self.raw) < _MIN_RECENT_ROWS:
             return np.asarray(default(scores))
@@ -276,7 +269,7 @@ class OnlineThreshold:
         ((self.name, self.target),) = goal.items()
         self.sign = sign
         self.log = AlarmLog()
-        self.n_positives = self.n_found = self.n_labelled_alarms = self.n_true_alarms = 0
+        self.n_positives = self.n_found = self.n_labelled_alarms = 0
         self.balance = 0.0  # missed positives minus their target number
         self.delay = 0.0  # number of rows that were predicted after the rows with the latest labels
         self._excess = 0.0  # expected rate of misses at the current threshold, minus the target rate
@@ -308,20 +301,12 @@ class OnlineThreshold:
             )
         return float(np.clip(self.target * seconds / _SECONDS_PER_DAY, 1e-9, 0.5))
 
-    def alarms(
-        self,
-        scores: FloatArray,
-        raw: FloatArray,
-        keys: Keys,
-        combine: Callable[[FloatArray], FloatArray],
-        time: FloatArray | None = None,
-    ) -> Flags:
+    def alarms(self, raw: FloatArray, keys: Keys, combine: Combine, time: FloatArray | None = None) -> Flags:
         """Decide row by row whether to raise an alarm, count the alarms, and return them as a mask.
 
-        ``raw`` are the scores of the experts, ``scores`` their combination by ``combine`` before a threshold
-        is subtracted, and ``keys`` the hashes of the rows.
+        ``raw`` are the scores of the experts, which ``combine`` combines; ``keys`` are hashes of the rows.
         """
-        log, scores, tolerance = self.log, self.sign * scores, _ALARM_TOLERANCE
+        log, scores, tolerance = self.log, self.sign * combine(raw), _ALARM_TOLERANCE
         with lock_of(log):
             gaps = log.note_times(time, predicted=True)
             share = self._alarm_share()
@@ -331,7 +316,7 @@ class OnlineThreshold:
                 tolerance = max(least, fraction * self.target)
                 due = due if gaps is None else self.target * gaps / _SECONDS_PER_DAY
             tails = log.tails(scores, combine, self._labelled_tails, self.sign)
-            alarms = log.decide(RateControl(share, tolerance).limits(tails), due, tolerance)
+            alarms = log.decide(balance_limits(tails, share, tolerance), due, tolerance)
             log.append(raw, keys)
             log.record(keys, alarms, tails)
         return np.asarray(alarms > 0.0)
@@ -347,16 +332,10 @@ class OnlineThreshold:
             tails += part * (n_as_high + 0.5) / (len(side) + 1.0)
         return tails
 
-    def record(
-        self,
-        scores: FloatArray,
-        threshold: float,
-        raw: FloatArray,
-        keys: Keys,
-        combine: Callable[[FloatArray], FloatArray],
-    ) -> None:
+    def record(self, raw: FloatArray, keys: Keys, combine: Combine, threshold: float) -> None:
         """Count the decisions that the threshold of a snapshot makes about predicted rows."""
-        log, tails, alarms = self.log, None, self._is_alarm(scores, threshold)
+        log, scores, tails = self.log, combine(raw), None
+        alarms = self._is_alarm(scores, threshold)
         with lock_of(log):
             if self.levels is not None:
                 tails = self._top_tails(self.sign * scores, combine)
@@ -366,26 +345,22 @@ class OnlineThreshold:
             log.record(keys, alarms, tails)
             log.note_excess(self._excess)
 
-    def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    def _top_tails(self, scores: FloatArray, combine: Combine) -> FloatArray:
         """Return the share of labelled or of predicted rows, if larger, with an equal or higher score."""
         tails = self._labelled_tails(scores)
         return np.maximum(tails, self.log.tails(scores, combine, lambda _: tails, self.sign))
 
     def learn(self, scores: FloatArray, threshold: float, keys: Keys, is_positive: Flags) -> None:
-        """Update the state with labels and combined out-of-sample scores of rows.
-
-        For rows that were never predicted the current threshold decides; it is NaN if there is none yet.
-        """
+        """Update the state with labels and combined out-of-sample scores of rows."""
         decided, numbers, tails = self.log.take(keys).T
         is_new = np.isnan(numbers)  # rows that were not predicted, or only by another copy of the model
-        now = self._is_alarm(scores, threshold)
+        now = self._is_alarm(scores, threshold)  # decides about new rows
         if not self.decides_rows or not np.isnan(decided).all():
             realised = np.where(np.isnan(decided) & is_new, now, decided)
             n_positives, n_found, n_alarms = _count(realised, is_positive)
             self.n_positives += n_positives
             self.n_found += n_found
             self.n_labelled_alarms += n_alarms
-            self.n_true_alarms += n_found
         if self.name == "recall":
             n_positives, n_found, _ = _count(np.where(is_new, now, decided), is_positive)
             self.balance += (n_positives - n_found) - (1.0 - self.target) * n_positives
@@ -407,7 +382,7 @@ class OnlineThreshold:
             self.expected = self.expected.fitted(*self._sides)
         return self.threshold()
 
-    def decision_threshold(self, combine: Callable[[FloatArray], FloatArray]) -> float:
+    def decision_threshold(self, combine: Combine) -> float:
         """Return the threshold above which the second class is predicted; see :meth:`threshold`."""
         best = self.threshold(combine)
         # A row whose score equals ``best`` is no alarm, so it belongs to the class that is not positive.
@@ -419,7 +394,7 @@ class OnlineThreshold:
             return np.full(len(scores), np.nan)
         return ((scores > threshold) == (self.sign > 0.0)).astype(np.float64)
 
-    def threshold(self, combine: Callable[[FloatArray], FloatArray] | None = None) -> float:
+    def threshold(self, combine: Combine | None = None) -> float:
         """Return the threshold for the current state; NaN or, for a precision, inf before recent scores."""
         if self._sides is None:
             return float("nan" if self.levels is None else "inf")
@@ -431,26 +406,19 @@ class OnlineThreshold:
         if self.levels is not None:
             level = self.levels.largest()
             return far if level is None else self._top_threshold(level, far, combine)
-        level = RateControl(1.0 - self.target, _MISS_TOLERANCE).level(self._expected_balance(share))
-        self._excess = level - (1.0 - self.target)
-        return max(-far, min(_below_quantile(positive, level), self._expected_threshold(level, combine)))
-
-    def _expected_threshold(self, level: float, combine: Callable[[FloatArray], FloatArray] | None) -> float:
-        """Return the threshold with the expected share ``level`` of misses among recent predicted rows."""
         with lock_of(self.log):
             raw, probabilities = self.log.raw, self.log.probabilities
-        if self.expected is None or combine is None or raw is None or probabilities is None or level >= 1.0:
-            return np.inf
-        return self.expected.threshold(self.sign * combine(raw), probabilities, level)
+            # Thresholds chosen since the last labels have not shown their effect yet (Smith predictor).
+            balance = self.balance + share * self.log.last_excess(self.delay)
+        level = event_level(balance, 1.0 - self.target, _MISS_TOLERANCE)
+        self._excess = level - (1.0 - self.target)
+        best = _below_quantile(positive, level)
+        # If labels are late, labelled positives are old. Predicted rows show how the scores have changed.
+        if combine is None or raw is None or probabilities is None or self.expected is None or level >= 1.0:
+            return max(-far, best)
+        return max(-far, min(best, self.expected.threshold(self.sign * combine(raw), probabilities, level)))
 
-    def _expected_balance(self, share: float) -> float:
-        """Return the balance of labelled positives plus that expected of others (a Smith predictor)."""
-        with lock_of(self.log):
-            return self.balance + share * self.log.last_excess(self.delay)
-
-    def _top_threshold(
-        self, level: float, far: float, combine: Callable[[FloatArray], FloatArray] | None
-    ) -> float:
+    def _top_threshold(self, level: float, far: float, combine: Combine | None) -> float:
         """Return the lowest threshold for which all rows above it are in the top share ``level``."""
         assert self._sides is not None
         scores = np.unique(np.concatenate(self._sides[:2]))
@@ -472,7 +440,7 @@ class OnlineThreshold:
         parts = {
             "alarms": (n_alarms, n_rows),
             "recall": (self.n_found, self.n_positives),
-            "precision": (self.n_true_alarms, self.n_labelled_alarms),
+            "precision": (self.n_found, self.n_labelled_alarms),
         }
         return [RealisedRate(name, *counts, target.get(name)) for name, counts in parts.items()]
 
@@ -524,11 +492,9 @@ def _count(alarms: FloatArray, is_positive: Flags) -> tuple[int, int, int]:
 
 
 def _below_quantile(ascending: FloatArray, level: float) -> float:
-    """Return a threshold that the next score falls below with probability at most ``level``.
-
-    As in split conformal prediction, n scores are treated as n + 1. Below the lowest score the distribution
-    is extrapolated with an exponential tail.
-    """
+    """Return a threshold that the next score falls below with probability at most ``level``."""
+    # As in split conformal prediction, n scores are treated as n + 1. Below the lowest score the distribution
+    # is extrapolated with an exponential tail.
     rank = level * (len(ascending) + 1.0)
     if rank >= 1.0:
         return float(np.nextafter(ascending[min(int(rank), len(ascending)) - 1], -np.inf))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self
@@ -23,7 +23,7 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
-from steelyard.ensemble.decision import ThresholdedClassifier
+from steelyard.ensemble.decision import DecisionState, ThresholdedClassifier
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts.linear import LinearExpert
 from steelyard.ensemble.explanation import (
@@ -34,7 +34,7 @@ from steelyard.ensemble.explanation import (
     unlabelled_report,
     with_table_values,
 )
-from steelyard.ensemble.online_threshold import OnlineThreshold
+from steelyard.ensemble.online_threshold import Combine
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_input import RowInput, has_feature_names, row_keys
 from steelyard.ensemble.state import get_state, restored_ensemble
@@ -343,12 +343,15 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             added = None if add is None else self._block(add, method, time)
             forgotten = None if forget is None else self._block(forget, "forget")
             if isinstance(self.threshold, Mapping) or ensemble.decision.online_threshold is not None:
-                ensemble.decision = ensemble.decision.with_goal(self.threshold, self._is_mirrored())
+                ensemble.decision = ensemble.decision.with_goal(
+                    self.threshold, ensemble.decision.is_mirrored(ensemble.snapshot.labels)
+                )
             promise = ensemble.decision.online_threshold
             if promise is not None and added is not None and time is not None:
                 promise.log.note_times(checked_times(time, len(added)), predicted=False)
             ensemble.change(added, forgotten)
-            self._warn_without_rate(known, n_before, len(ensemble.snapshot.classes))
+            if (n_classes := len(ensemble.snapshot.classes)) > 2:
+                self._warn_without_rate(known, n_before, n_classes)
         except SteelyardError as error:
             raise error.with_source(f"{type(self).__name__}.{method}") from None
 
@@ -417,7 +420,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             decisions = signed_scores(decisions, promise.sign < 0.0)
         return decisions, snapshot.labels
 
-    def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[np.uint64]]:
+    def _raw_scores(self, X: Any, method: str, **_: bool) -> tuple[FloatArray, NDArray[np.uint64]]:
         """Return raw scores and row hashes; store the scores until the labels arrive."""
         rows = validate_rows(self, X, method)
         ensemble, snapshot = self._ensemble, self._ensemble.snapshot
@@ -432,13 +435,10 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
                 ensemble.predicted.keep(keys, snapshot.classes, raw, snapshot)
         return raw, keys
 
-    def _promise(self) -> OnlineThreshold | None:
-        return self._ensemble.decision.online_threshold
+    def _decision_state(self) -> DecisionState:
+        return self._ensemble.decision
 
-    def _is_mirrored(self) -> bool:
-        return self._ensemble.decision.is_mirrored(self._ensemble.snapshot.labels)
-
-    def _combination(self) -> tuple[Callable[[FloatArray], FloatArray], float]:
+    def _combination(self) -> tuple[Combine, float]:
         return self._ensemble.snapshot.totals, self._ensemble.snapshot.threshold
 
     def _probabilities(self, X: Any, prior: str | Mapping[Label, float]) -> FloatArray:
