@@ -27,7 +27,7 @@ from steelyard.tables import TableModel
 TARGET = "disease"
 SIZES = {"north": 360, "east": 300, "south": 240, "west": 210}
 BLOOD = [f"blood {k}" for k in range(1, 9)]
-EVERYTHING = ("--least-rows", "1", "--least-change", "0")
+EVERYTHING = ("--min-rows", "1", "--min-change", "0")
 
 
 def made_up(n):

@@ -66,6 +66,7 @@ _redirect_modules(
         "steelyard.exact": "steelyard.svm",
         "steelyard.items": "steelyard.kernels.sequences",
         "steelyard.kernel_blocks": "steelyard.kernels.kernel",
+        "steelyard.kernels.precomputed": "steelyard.kernels.kernel",
         "steelyard.memory": "steelyard.windowing",
         "steelyard.precomputed": "steelyard.kernels",
         "steelyard.sequence_kernels": "steelyard.kernels.sequences",

@@ -84,7 +84,7 @@ def test_publish_small_change_or_small_classes_fails_with_reason(run, place):
     refused = run(*arguments)
     assert refused.exit_code == 1
     assert "changed by fewer than 10 rows" in refused.stderr
-    held = run("site", "publish", "south.csv", *PUBLISH, "--name", "s", "--to", place, "--least-rows", 500)
+    held = run("site", "publish", "south.csv", *PUBLISH, "--name", "s", "--to", place, "--min-rows", 500)
     assert "no class has enough rows yet" in held.stderr
 
 

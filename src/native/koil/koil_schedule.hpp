@@ -1,5 +1,5 @@
 // Schedule of KOIL with multiple kernels (algorithm 4): decides which kernels learn which samples of a window.
-// The header is included only by koil.cpp.
+// The header is included only by koil_window.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 """Interfaces to other libraries, one module per library, which is imported only if it is installed.
 
-:mod:`steelyard.compat.river` adapts learners to river and river models to this library;
-:mod:`steelyard.compat.c_header` exports a linear model as a C header; :mod:`steelyard.compat.onnx` exports
-learners as ONNX graphs.
+``river`` adapts learners to river and river models to this library; ``capymoa`` adapts learners to CapyMOA;
+``onnx`` and ``skl2onnx`` export ONNX graphs; ``c_header`` exports a linear model as a C header; ``skops`` and
+``mlflow`` save models in the formats of these packages.
 """

@@ -145,7 +145,8 @@ static inline int @_set_category(double *x, const char *column, const char *valu
 
 _END = "\n#endif\n"
 
-_RULES = {  # by the number of classes; 3 for more than two
+# Bodies of the function that returns the class, by number of classes; the key 3 is for three or more.
+_RULES = {
     1: "    (void)x;\n    return 0;",
     2: "    double score;\n    @_scores(x, &score);\n    return score > 0.0;",
     3: """    double scores[@UPPER@_SCORES];

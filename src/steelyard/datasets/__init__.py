@@ -1,4 +1,7 @@
-"""Named datasets from installed packages, local folders or OpenML, and data generators."""
+"""Named datasets from installed packages, local folders or OpenML.
+
+:mod:`steelyard.datasets.trajectories` generates trajectories.
+"""
 
 from steelyard.datasets.loading import Dataset, Split, Splits, available, load, load_splits
 

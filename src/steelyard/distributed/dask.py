@@ -117,7 +117,7 @@ def update(
     """Learn some rows and forget others in one pass, atomically for all models.
 
     Each partition sends the sums of its rows to add and, separately, the sums of its rows to forget.
-    (Algorithm 4 of the paper on the distributed incremental wLPSVM sends their difference.)
+    (Algorithm 4 of Zhu et al., "Distributed Incremental wLPSVM Learning", sends their difference.)
 
     Parameters
     ----------

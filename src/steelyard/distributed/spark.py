@@ -125,7 +125,7 @@ def update(
     """Learn some rows and forget others in one job, atomically for all models.
 
     Every partition sends the sums of its rows to add and, separately, the sums of its rows to forget.
-    (Algorithm 4 of the paper on the distributed incremental wLPSVM sends their difference.)
+    (Algorithm 4 of Zhu et al., "Distributed Incremental wLPSVM Learning", sends their difference.)
 
     Parameters
     ----------

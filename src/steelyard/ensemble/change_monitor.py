@@ -1,9 +1,9 @@
 """Detection of drift: falling hit rates, and changes of columns and class frequencies.
 
 :class:`DriftDetector` compares hit rates; the ensemble reacts to the drifts that it reports.
-:class:`ChangeMonitor` finds changes for reports by e-detectors, which the page docs/drift.md explains: under
-exchangeable rows a Shiryaev-Roberts sum takes ``ROWS_PER_FALSE_ALARM`` rows on average to reach this limit,
-and so does a weighted mean of sums.
+:class:`ChangeMonitor` finds changes for reports by e-detectors, which the page docs/drift.md explains: it
+reports a change when a weighted mean of Shiryaev-Roberts sums reaches ``ROWS_PER_FALSE_ALARM``. While rows
+are exchangeable, this takes at least that number of rows on average.
 """
 
 from __future__ import annotations

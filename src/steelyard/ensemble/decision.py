@@ -1,6 +1,7 @@
 """Decisions of StreamClassifier and AdaptiveThresholdClassifier: from scores to labels.
 
-The learned state (positive class, target rate, calibration, costs), and the base class of both classifiers.
+This module has the learned state of decisions (positive class, target rate, calibration, costs), prediction
+sets, and the base class of both classifiers.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ class ThresholdedClassifier(Learner):
         return classes[alarm_indices(alarms, is_mirrored=is_mirrored)]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return decisions and classes. Predicted rows count for a recall or precision that is promised."""
+        """Return decisions and classes; with a target recall or precision, the predicted rows are counted."""
         check_started(self, method)
         promise = self._decision_state().online_threshold
         raw, keys = self._raw_scores(X, method, has_rate=promise is not None)

@@ -76,7 +76,7 @@ class ExpertEnsemble:
         self.drift = DriftDetector()  # a drift shortens the score buffer
         self.label_run = LabelRun()
         self.decision = DecisionState().with_goal(params.threshold)
-        self.changes = ChangeMonitor()  # for reports
+        self.changes = ChangeMonitor()  # changes of columns and classes, shown in reports
         self.snapshot = EnsembleSnapshot([], np.zeros(0), [None] * len(EXPERTS), None, self.views)
         self._known_budget: CostBudget | None = None
         self._selected_for: CostBudget | None = None  # the budget for which experts were enabled and disabled

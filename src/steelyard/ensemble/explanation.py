@@ -484,7 +484,7 @@ def with_table_values(found: RowExplanations, schema: Schema, X: Any) -> RowExpl
     values = decoded(found.values)
     if schema.categorical and has_feature_names(X):
         for place, texts in schema.category_texts(X, "explain").items():
-            values[:, place] = texts  # also the categories that were never learned
+            values[:, place] = texts  # texts of categories, including those that were never learned
     return replace(
         found,
         values=values,

@@ -192,7 +192,7 @@ class AlarmLog:
         return np.asarray((n_as_high + 1.0) / (len(ascending) + 1.0))
 
     def decide(self, limits: FloatArray, due: FloatArray, tolerance: float) -> FloatArray:
-        """Raise an alarm for each row at whose turn the balance is at most its limit.
+        """Process rows in order; raise an alarm for a row if the balance is then at most the row's limit.
 
         ``due`` is the number of alarms that each row adds to the target.
         """

@@ -414,7 +414,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     def _decided(self, raw: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
         snapshot, promise = self._ensemble.snapshot, self._ensemble.decision.online_threshold
         decisions = snapshot.decide(raw)
-        # A precision is promised by tests of recent scores: before there are any, no row is an alarm.
+        # A target precision needs tests of recent scores. Before there are any, no row is an alarm.
         is_untested = snapshot.weights is None and promise is not None and promise.levels is not None
         if promise is not None and is_untested and len(snapshot.classes) == 2:
             decisions = signed_scores(decisions, promise.sign < 0.0)

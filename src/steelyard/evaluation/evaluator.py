@@ -35,7 +35,7 @@ from steelyard.tables.source import LABEL, RecordSource
 from steelyard.tables.table_stream import TableStream, open_stream
 
 SampleCost = Callable[[Chunk], FloatArray]  # returns the cost of missing each row of a chunk
-_CHUNK_ROWS = 100  # default
+_CHUNK_ROWS = 100  # default number of rows per chunk
 _MAX_TIMES = 1001
 _MAX_ALARMS = 5  # number of alarms per model that the report explains
 _MEMORY_FILE = Path("/proc/self/statm")  # the second number is the resident memory in pages
@@ -187,7 +187,7 @@ class PrequentialEvaluator:
         ]
         self.learns, self.explains = learns, explains
         self.n_rows = self.n_learned = self.n_unlabelled = 0
-        self.n_label_changes = 0  # between consecutive rows
+        self.n_label_changes = 0  # number of rows whose label differs from that of the row before
         self._last_code: int | None = None
         self.events: list[Event] = []
         self.started = time.perf_counter()

@@ -492,7 +492,7 @@ class ScoreSample:
         return sorted(self._parts)
 
     def against(self, positive: Any) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
-        """Return the sampled scores, a mask of the positive rows, and the number of rows each stands for."""
+        """Return the sampled scores, a mask of the positive rows, and the rows that each represents."""
         parts = [self.scores(label) for label in self.labels]
         sizes = [len(part) for part in parts]
         weights = [self.counts[label] / size for label, size in zip(self.labels, sizes, strict=True)]

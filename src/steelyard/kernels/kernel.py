@@ -1,4 +1,4 @@
-"""Kernel functions: named, callable or precomputed."""
+"""Kernel functions (named, callable or precomputed), their parameter gamma, and blocks of kernel values."""
 
 from __future__ import annotations
 

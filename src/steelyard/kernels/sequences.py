@@ -1,4 +1,4 @@
-"""Sequence kernels: similarities of trajectories and strings.
+"""Sequence kernels, and the table of sequences for native learners.
 
 A sequence kernel is a function of two collections that returns the matrix of their kernel values. Every
 kernel learner accepts a sequence kernel as ``kernel``. Its parameters follow the conventions of

@@ -1,4 +1,7 @@
-"""Streaming metrics: their base class, and confusion counts over all rows, a window, or with decay."""
+"""Streaming metrics: their base class, the rows of a window, and confusion counts.
+
+Counts are over all rows, a window, or with decay.
+"""
 
 from __future__ import annotations
 
@@ -262,7 +265,7 @@ class ConfusionStream(StreamingMetric):
 
     def _clear(self) -> None:
         self._encoder = LabelEncoder()
-        self._counts: NDArray[Any] = np.zeros((0, 0))  # by the codes of the true and the predicted label
+        self._counts: NDArray[Any] = np.zeros((0, 0))  # weights by codes of the true and the predicted label
 
     def _code(self, labels: list[Label]) -> Codes:
         """Return the codes of labels. New labels get new rows and columns of the counts."""

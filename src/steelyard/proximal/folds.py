@@ -352,8 +352,8 @@ class FoldedStatistics:
     def difference(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return a message that, when merged, adds the rows of this message and removes those of ``other``.
 
-        Algorithm 4 of the paper on the distributed incremental wLPSVM sends this message: one set of sums
-        instead of two. Counts may be negative. The message has no ledger, so ``merge`` of a learner that
+        Algorithm 4 of Zhu et al., "Distributed Incremental wLPSVM Learning", sends this message: one set of
+        sums instead of two. Counts may be negative. The message has no ledger, so ``merge`` of a learner that
         tracks rows rejects it.
 
         Parameters

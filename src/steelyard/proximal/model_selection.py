@@ -1,4 +1,4 @@
-"""Cross-validation and selection of C from the statistics of folds, without reading the rows again."""
+"""Selection of C, cross-validation and measures of models, from statistics of folds without the rows."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ For class ``j`` against the rest with weights ``sigma`` the plane ``[w; b]`` min
 
     |[w; b]|^2 / C + sum_i sigma_i (y_i - (x_i'w - b))^2,      y_i = +1 for class j, else -1,
 
-so it solves ``(a T + kappa M_j + penalty / C) [w; b] = rhs``. ``M_j`` is the matrix of class ``j``, ``T`` the
+so it solves ``(a M + kappa M_j + penalty / C) [w; b] = rhs``. ``M_j`` is the matrix of class ``j``, ``M`` the
 (weighted) sum of all class matrices, and the numbers ``a`` and ``kappa`` depend on the weights. Classes with
 equal counts have equal ``a``; planes with a common matrix share its Cholesky factor.
 """

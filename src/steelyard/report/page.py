@@ -190,7 +190,7 @@ def _models(result: PrequentialResult, summary: list[dict[str, Any]]) -> list[di
 
 
 def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
-    """Return the rates of the best model, those with a target first, and others with a target."""
+    """Return the rates of the best model, those with a target first, then targets of other models."""
     return [
         {"model": name, **rate.as_dict()}
         for name in sorted(result.models, key=lambda name: name != lead)

@@ -1,7 +1,8 @@
 """Service with models that learn and predict at the same time. Acknowledged requests are never lost.
 
-Layers, bottom up: ``spec``, ``rows``, ``inputs``, ``engine`` (one model without I/O), ``stores``, ``session``
-(a model and its part of the store), ``commands``, ``writer`` (the thread that changes models), ``http``.
+Layers, bottom up: ``spec``, ``rows`` and ``stored_rows`` (conversion of rows), ``engine`` (one model without
+I/O), ``stores``, ``session`` (a model and its part of the store), ``commands``, ``writer`` (the thread that
+changes models), ``http``.
 """
 
 from typing import Any

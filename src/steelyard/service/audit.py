@@ -16,22 +16,8 @@ from steelyard.service.stores.sql import Store
 _MAX_UNWRITTEN = 10_000
 _READ_ENTRIES = 500  # number of stored records that a query reads at a time
 _NO_ORIGIN = Origin(None, None, "")
-_COMMIT_SECONDS = (
-    0.0005,
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-)  # seconds
+# Upper bounds of the histogram of commit times.
+_COMMIT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # response fields that count rows
 
 

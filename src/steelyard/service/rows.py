@@ -1,4 +1,4 @@
-"""Rows of requests: from a body (JSON, JSON lines, CSV or Arrow) to columns, a learner and the store."""
+"""Rows of requests: conversion of a body (JSON, JSON lines, CSV or Arrow) to columns and learner input."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ByteSource(io.RawIOBase):
 
     def __init__(self, raw: IO[bytes], name: str, path: Path | None) -> None:
         super().__init__()
-        self.name = name  # in error messages
+        self.name = name  # name of the source in error messages
         self._raw = raw
         self.owned = path is not None  # whether close() closes the file
         self._size = os.fstat(raw.fileno()).st_size if path is not None else None

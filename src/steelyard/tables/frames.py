@@ -1,4 +1,7 @@
-"""Conversion of tables in memory to columns: pandas, polars and Arrow, lists of dictionaries, arrays."""
+"""Conversion of tables in memory to columns, and of dates and times to seconds.
+
+Tables are data frames of pandas and polars, Arrow tables, lists of dictionaries, and arrays.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,7 @@ def _array_names(n_columns: int) -> list[str]:
 
 
 def table_batch(X: Any, source: str) -> ColumnBatch:
-    """Return all columns of a table, with names as text; raise DataError for repeated names and no cells."""
+    """Return all columns of a table, with names as text; raise DataError for repeated names or no cells."""
     if isinstance(X, ColumnBatch):
         return X
     names, columns = _columns(X, source)
