@@ -382,22 +382,22 @@ class Consumer:
         """Send predictions; return the content of a request: rows to learn, and rows that wait for labels."""
         published, batch = self.published(), parsed.batch
         needs_predictions = published.is_ready and (self.feed.sink or self.feed.labels)
-        answers = published.predict(batch)[0] if needs_predictions else None
-        self._send_predictions(published, parsed, answers)
+        predictions = published.predict(batch)[0] if needs_predictions else None
+        self._send_predictions(published, parsed, predictions)
         target = published.spec.target
         if target not in batch.columns:
-            return {"remember": self._pending(published, batch, answers)}
+            return {"remember": self._pending(published, batch, predictions)}
         is_missing = ~has_values(batch.columns[target])
         if not is_missing.any():
             return {"learn": batch}
         unlabelled = batch.without(target).select(is_missing)
-        answers = None if answers is None else answers.take(is_missing)
-        waiting = self._pending(published, unlabelled, answers)
+        predictions = None if predictions is None else predictions.take(is_missing)
+        waiting = self._pending(published, unlabelled, predictions)
         learn = None if is_missing.all() else batch.select(~is_missing)
         return {"learn": learn, "remember": waiting}
 
     def _pending(
-        self, published: PublishedModel, batch: ColumnBatch, answers: Predictions | None
+        self, published: PublishedModel, batch: ColumnBatch, predictions: Predictions | None
     ) -> list[PendingRow]:
         if self.feed.labels is None:
             if self.feed.sink is None:
@@ -408,17 +408,17 @@ class Consumer:
             return []  # without a label topic, rows are only predicted
         if published.spec.id not in batch.columns:
             raise DataError(f"a row without a label needs the id column {published.spec.id!r}.")
-        return pending_rows(published.spec, batch, answers, self.writer.clock())
+        return pending_rows(published.spec, batch, predictions, self.writer.clock())
 
     def _send_predictions(
-        self, published: PublishedModel, parsed: ParsedMessages, answers: Predictions | None
+        self, published: PublishedModel, parsed: ParsedMessages, predictions: Predictions | None
     ) -> None:
         feed = self.feed
-        if feed.sink is None or answers is None:
+        if feed.sink is None or predictions is None:
             return
         usual = published.most_frequent_class if feed.alarms_only else None
-        labels, scores = answers.labels.tolist(), answers.scores.tolist()
-        classes = [str(label) for label in answers.classes]
+        labels, scores = predictions.labels.tolist(), predictions.scores.tolist()
+        classes = [str(label) for label in predictions.classes]
         column = published.spec.id if published.spec.id in parsed.batch.columns else None
         row_ids = wire.texts(parsed.batch, column)
         outgoing = []

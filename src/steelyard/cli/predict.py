@@ -137,12 +137,12 @@ def _print_sql(model: TableModel, source: str | None, dialect: str) -> None:
 def _write_into(
     source: str, query: str | None, into: str, lines_of: Callable[[Any], Iterator[Lines]], out: Path | None
 ) -> None:
-    from steelyard.sql.scoring import write_answers
+    from steelyard.sql.scoring import write_predictions
     from steelyard.tables.databases import is_address
 
     if out is not None or not is_address(source):
         raise click.UsageError("--into needs a database as SOURCE and cannot be combined with -o.")
-    n_rows = write_answers(source, query, into, lines_of)
+    n_rows = write_predictions(source, query, into, lines_of)
     print_status(f"wrote {n_rows:,} rows into the new table {into}")
 
 

@@ -112,15 +112,15 @@ def _label(scores: list[str], classes: list[Any]) -> str:
 # -- predictions as a table ------------------------------------------------------------------------
 
 
-def write_answers(
+def write_predictions(
     address: str,
     query: str | None,
     into: str,
-    answers: Callable[[DatabaseSource], Iterator[Lines]],
+    predictions: Callable[[DatabaseSource], Iterator[Lines]],
 ) -> int:
     """Write predictions for rows of a database to a new table of the same database in one transaction.
 
-    ``answers`` takes the rows at ``address`` (or of ``query``) and yields lists of prediction lines. An
+    ``predictions`` takes the rows at ``address`` (or of ``query``) and yields lists of prediction lines. An
     existing table ``into`` is an error. Returns the number of lines written.
     """
     writing = connect(address, writes=True)
@@ -130,7 +130,7 @@ def write_answers(
     reading = writing if scheme == "sqlite" else writing.cursor() if scheme == "duckdb" else connect(address)
     try:
         with _transaction(writing), closing(open_database(address, query, reading)) as rows:
-            return _write(writing, into, answers(rows))
+            return _write(writing, into, predictions(rows))
     except SteelyardError:
         raise
     except Exception as error:
