@@ -210,3 +210,19 @@ def test_wrong_parameter_is_reported_before_any_row_is_read(run, table, options,
     result = run("stream", table, "--target", "y", *options)
     assert result.exit_code == 1
     assert "must be" in result.stderr
+
+
+def test_fit_with_alarms_per_day_needs_the_column_of_times(run, table, tmp_path):
+    words = ("fit", table, "--target", "y", "--set", "threshold=alarms_per_day=5", "-o", tmp_path / "m")
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "--set threshold=alarms_per_day=... needs --time, the column of times." in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("goal", ["recall=abc", "alarms_per_day=5"])
+def test_hint_of_a_goal_names_one_option(run, table, goal):
+    result = run("stream", table, "--target", "y", "--set", f"threshold={goal}")
+    assert result.exit_code != 0
+    assert "--set threshold=alarms=0.01" in result.stderr
+    assert "threshold=--set" not in result.stderr

@@ -261,3 +261,12 @@ def test_column_without_values_in_the_first_rows_may_become_a_column_of_times():
     model = TableModel(ProximalSVC()).partial_fit(empty, y)
     model.partial_fit(empty.assign(b=pd.date_range("2026-01-01", periods=40, freq="D")), y)
     assert model.estimator.class_count_.sum() == 80
+
+
+def test_seconds_in_a_column_of_times_do_not_make_it_a_column_of_numbers():
+    y = np.arange(40) % 2
+    times = pd.DataFrame({"a": np.arange(40.0), "b": pd.date_range("2026-01-01", periods=40, freq="D")})
+    model = TableModel(ProximalSVC()).partial_fit(times, y)
+    model.partial_fit(times.assign(b=times.b.astype("int64") / 1e9), y)  # as stored rows of the service
+    model.partial_fit(times, y)
+    assert model.estimator.class_count_.sum() == 120

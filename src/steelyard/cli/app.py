@@ -54,7 +54,7 @@ _HIDDEN = {"combine": Entry("statistics", "")}
 
 # Matches a Python argument such as drop='id', again=True or time=, except after an option such as --set.
 _ARGUMENT = re.compile(
-    r"(?<![-\w,])(?<!--set )(?<!--grid )(?<!--cost )([A-Za-z_]\w*)="
+    r"(?<![-\w,=])(?<!--set )(?<!--grid )(?<!--cost )([A-Za-z_]\w*)="
     r"""("[^"]*"|'[^']*'|True|False|None|\d[\d.]*|(?=[\s,;.)]|$))"""
 )
 _ASIDE = re.compile(r" \(([^()]*) on the command line\)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,8 @@ def fit_command(
 
     SOURCE is a file, - for standard input, or a database table: duckdb:///shop.db?table=payments,
     sqlite:///..., postgresql://... . With few columns the sums are computed inside the database and no row
-    leaves it. After an error nothing is saved.
+    leaves it; missing values in a database are refused unless --missing is given. After an error nothing is
+    saved.
     """
     from steelyard.tables import TableEncoder, TableModel
     from steelyard.tables.databases import is_address, open_database
@@ -90,6 +92,9 @@ def fit_command(
         model_name = model_name or ("proximal" if is_address(source) else "auto")
         (learner,) = make_models([model_name], parse_settings(settings), seed).values()
         files.check_can_be_saved(learner, model_name)
+        goal = getattr(learner, "threshold", None)
+        if isinstance(goal, Mapping) and "alarms_per_day" in goal and columns.time is None:
+            raise click.UsageError("--set threshold=alarms_per_day=... needs --time, the column of times.")
         model = TableModel(learner, TableEncoder(_missing(columns, source)), target, columns.time)
     before = model.learned()
     if is_address(source) and columns.limit is None and columns.time is None:

@@ -317,9 +317,9 @@ class TableEncoder(BaseEstimator):
             if text is not None:
                 raise _text_error(batch.columns[text], text, place, first_row, is_time=text in self.times_)
         X = batch.to_matrix(names)
-        if learn and len(self._with_numbers) < len(names):
+        if learn and len(self._with_numbers) + len(self.times_) < len(names):
             counts = np.count_nonzero(np.isfinite(X), axis=0).tolist()
-            known = {*self._with_numbers, *batch.times}
+            known = {*self._with_numbers, *self.times_, *batch.times}  # stored times come back as numbers
             new = (name for name, count in zip(names, counts, strict=True) if count and name not in known)
             self._with_numbers += new
         if not _native.all_finite(X):
