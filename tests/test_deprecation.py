@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from steelyard import ProximalSVC, base, persistence, thresholds
@@ -53,3 +56,11 @@ def test_deprecation_warning_of_parameter_points_at_caller():
 def test_unknown_name_of_module_with_private_names_raises_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         base.nothing
+
+
+def test_deprecation_warning_of_module_points_at_the_import(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("x = 1\nimport steelyard.cuts\n")
+    command = [sys.executable, "-W", "always", str(script)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert f"{script}:2: FutureWarning: the module steelyard.cuts is deprecated" in result.stderr

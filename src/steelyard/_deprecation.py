@@ -111,7 +111,7 @@ class _RedirectFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         new = self._current_name(spec.name)
         assert new is not None
-        warn_renamed(f"the module {spec.name}", new, stacklevel=2)
+        warn_renamed(f"the module {spec.name}", new, stacklevel=3)
         return _Redirected(spec.name, importlib.import_module(new))
 
     def exec_module(self, module: ModuleType) -> None:
