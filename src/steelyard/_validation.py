@@ -338,6 +338,19 @@ def checked_times(time: Any, n_rows: int) -> FloatArray:
     return times
 
 
+def check_ascending(times: FloatArray, latest: FloatArray) -> None:
+    """Raise DataError if times decrease. ``latest`` has the time of the row before them, if there is one."""
+    steps = np.diff(np.concatenate([latest, times]))
+    if (steps < 0).any():
+        index = int((steps < 0).argmax())
+        row = index + 1 - len(latest)
+        raise DataError(
+            f"the times of the rows must not decrease; row {row} is {-steps[index]:g} seconds earlier than "
+            "the row before it; nothing was changed.",
+            hint="sort the rows by time",
+        )
+
+
 def first_nonfinite(X: Any) -> tuple[int, int, Any]:
     """Return row, column and value of the first value of an array or CSR matrix that is not finite."""
     if sp.issparse(X):

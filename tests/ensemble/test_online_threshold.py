@@ -529,8 +529,9 @@ def test_rows_with_high_miss_cost_raise_alarms_at_lower_probability(make):
     cost = np.where(np.arange(200) % 2, 1000.0, 1.0)
     p = model.predict_proba(X[800:])[:, 1]
     assert ((model.predict(X[800:], sample_cost=cost) == "rare") == (p * cost > (1.0 - p) * 10.0)).all()
-    for wrong in (cost[:5], -cost, np.full(200, np.nan)):
-        with pytest.raises(DataError, match="sample_cost"):
+    gap = np.where(np.arange(200) == 7, np.nan, cost)
+    for wrong, found in ((cost[:5], "shape"), (-cost, "got -1 in row 0"), (gap, "got nan in row 7")):
+        with pytest.raises(DataError, match=f"sample_cost must contain .* {found}"):
             model.predict(X[800:], sample_cost=wrong)
 
 

@@ -174,8 +174,10 @@ def test_time_window_uses_the_times_of_the_rows():
     before = steelyard.persistence.to_bytes(model)
     with pytest.raises(DataError, match="needs the times"):
         model.partial_fit(X[:2], y[:2])
-    with pytest.raises(DataError, match="must not decrease"):
+    with pytest.raises(DataError, match="must not decrease; row 0 is "):
         model.partial_fit(X[:2], y[:2], time=[0.0, 1.0])
+    with pytest.raises(DataError, match="it has left the window, or it was forgotten before"):
+        model.forget(X[:1], y[:1])
     assert steelyard.persistence.to_bytes(model) == before
     assert StreamClassifier(window=timedelta(hours=1)).partial_fit(X[:9], y[:9], time=time[:9]).window
 

@@ -58,8 +58,10 @@ def test_time_window_without_times_or_with_decreasing_times_raises():
     model = SlidingWindow(ProximalSVC(), size="1d")
     with pytest.raises(DataError, match="needs the times of the rows"):
         model.partial_fit(X, y)
-    with pytest.raises(DataError, match="must not decrease"):
-        model.partial_fit(X, y, time=np.arange(20)[::-1])
+    with pytest.raises(
+        DataError, match="must not decrease; row 1 is 2 seconds earlier than the row before it"
+    ):
+        model.partial_fit(X, y, time=2 * np.arange(20)[::-1])
 
 
 def test_partial_fit_with_nan_raises_and_keeps_window():

@@ -40,10 +40,13 @@ def is_prices(goal: object) -> bool:
 
 def _checked_costs(sample_cost: Any, n_rows: int, source: str) -> FloatArray:
     costs = np.asarray(sample_cost, dtype=np.float64)
-    if costs.shape != (n_rows,) or not (np.isfinite(costs).all() and (costs >= 0.0).all()):
-        raise DataError(
-            f"sample_cost must contain one finite number >= 0 for each of the {n_rows} rows.", source=source
-        )
+    expected = f"sample_cost must contain one finite number >= 0 for each of the {n_rows} rows"
+    if costs.shape != (n_rows,):
+        raise DataError(f"{expected}; got an array of shape {costs.shape}.", source=source)
+    is_valid = np.isfinite(costs) & (costs >= 0.0)
+    if not is_valid.all():
+        row = int(is_valid.argmin())
+        raise DataError(f"{expected}; got {costs[row]:g} in row {row}.", source=source)
     return costs
 
 

@@ -16,7 +16,7 @@ from steelyard._concurrency import FrozenState, shallow_copy
 from steelyard._labels import Label, positive_class, sorted_classes
 from steelyard._threads import one_thread, run_tasks
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import checked_times
+from steelyard._validation import check_ascending, checked_times
 from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
 from steelyard.ensemble.decision import DecisionState
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
@@ -161,8 +161,7 @@ class ExpertEnsemble:
                 "the window as a number of rows",
             )
         times = checked_times(time, n_rows)
-        if (np.diff(np.concatenate([self.rows.block.times[-1:], times])) < 0).any():
-            raise DataError("the times of the rows must not decrease; nothing was changed.")
+        check_ascending(times, self.rows.block.times[-1:])
         return times
 
     # -- learning -----------------------------------------------------------------------------------
@@ -501,9 +500,10 @@ class ExpertEnsemble:
         is_unknown = places < 0
         is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.window_start
         if is_unknown.any():
+            left = "" if self.params.window == "auto" else ", it has left the window"
             raise DataError(
                 f"row {int(is_unknown.argmax())} is not remembered: it was never learned with this label and "
-                "weight, or it was forgotten before; nothing was changed."
+                f"weight{left}, or it was forgotten before; nothing was changed."
             )
 
     def _forget_block(self, block: Block) -> None:
