@@ -64,3 +64,8 @@ def test_deprecation_warning_of_module_points_at_the_import(tmp_path):
     command = [sys.executable, "-W", "always", str(script)]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
     assert f"{script}:2: FutureWarning: the module steelyard.cuts is deprecated" in result.stderr
+
+
+def test_parameter_under_both_names_raises():
+    with pytest.raises(TypeError, match="got 'quantizer' and its former name 'grid'; write 'quantizer' only"):
+        ProximalSVC(quantizer=None, grid=None)

@@ -25,8 +25,11 @@ def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
         @functools.wraps(call)
         def translated(*args: Any, **kwargs: Any) -> Any:
             for old in new_names.keys() & kwargs.keys():
-                warn_renamed(f"the parameter {old!r} of {name}", new_names[old], stacklevel=3)
-                kwargs[new_names[old]] = kwargs.pop(old)
+                new = new_names[old]
+                if new in kwargs:
+                    raise TypeError(f"{name} got {new!r} and its former name {old!r}; write {new!r} only.")
+                warn_renamed(f"the parameter {old!r} of {name}", new, stacklevel=3)
+                kwargs[new] = kwargs.pop(old)
             return call(*args, **kwargs)
 
         return translated
