@@ -68,3 +68,21 @@ def test_drift_command_on_ensemble_is_error_with_hint(run, periods, tmp_path):
     for pair in ((out, periods[1]), (periods[1], out)):
         mixed = run("drift", *pair, "--target", "label")
         assert (mixed.exit_code, mixed.stderr) == (1, result.stderr)
+
+
+def test_drift_between_statistics_with_different_replacements_of_missing_values_is_an_error(
+    run, periods, tmp_path
+):
+    files = []
+    for path in periods:
+        frame = pd.read_csv(path)
+        frame.loc[5, "b"] = np.nan
+        frame.to_csv(path, index=False)
+        files.append(tmp_path / f"{path.stem}.stats")
+        assert run("statistics", path, "--target", "label", "-o", files[-1]).exit_code == 0
+    result = run("drift", *files)
+    assert result.exit_code == 1
+    assert "drift_report: column 'b': missing values count as" in result.stderr
+    assert "merged or compared need --missing zero" in result.stderr
+    tables = run("drift", *periods, "--target", "label")  # the second period uses the columns of the first
+    assert tables.exit_code == 0

@@ -471,7 +471,7 @@ class TableEncoder(BaseEstimator):
                     f"column {name!r}: missing values count as {fills[name]:g} in one model and as "
                     f"{other_fills[name]:g} in the other.",
                     source="merge",
-                    hint='models that will be merged need missing="zero" or missing="refuse" '
+                    hint='models that will be merged or compared need missing="zero" or missing="refuse" '
                     "(--missing on the command line)",
                 )
         for name in other.late_:

@@ -675,7 +675,10 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         for model in (self, before):
             model.check_has_statistics()
         self._check_compatible(before, "drift_report")
-        encoder, ours, theirs = self._aligned(before)
+        try:
+            encoder, ours, theirs = self._aligned(before)
+        except DataError as error:
+            raise error.with_source("drift_report") from None
         return compare_statistics(theirs.statistics_, ours.statistics_, encoder.feature_names)
 
     def check_has_statistics(self) -> None:
