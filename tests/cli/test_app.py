@@ -170,7 +170,7 @@ def test_set_option_applies_to_all_models_with_that_parameter():
 
 
 def test_set_option_with_unknown_parameter_raises():
-    with pytest.raises(ParameterError, match="no model takes 'depth'"):
+    with pytest.raises(ParameterError, match="no model takes the parameter 'depth'"):
         make_models(["proximal"], {"depth": 3})
 
 

@@ -50,6 +50,13 @@ def test_tune_selects_best_candidate_on_table_with_one_chunk(run, table):
     assert json.loads(result.stdout)["best"] == "C=1"
 
 
+def test_tune_of_a_model_without_C_needs_a_grid(run, table):
+    result = run("tune", table, "--target", "y", "--model", "auto")
+    assert result.exit_code == 2
+    assert "--grid is needed, because the model auto has no parameter C." in result.stderr
+    assert run("tune", table, "--target", "y", "--model", "proximal").exit_code == 0
+
+
 def test_tune_on_table_with_one_row_is_an_error(run, tmp_path):
     (tmp_path / "one.csv").write_text("a,y\n1,no\n", encoding="utf-8")
     result = run("tune", tmp_path / "one.csv", "--target", "y", "-o", tmp_path / "m")

@@ -157,6 +157,14 @@ def tune_command(
     from steelyard.tables import TableModel
 
     fixed = parse_settings(settings)
+    make_models([model_name], fixed, seed)  # reports wrong values of --set
+    if not grid:
+        try:
+            make_models([model_name], {**fixed, "C": 1.0}, seed)
+        except ParameterError:
+            raise click.UsageError(
+                f"--grid is needed, because the model {model_name} has no parameter C."
+            ) from None
     candidates = {
         ", ".join(f"{name}={value}" for name, value in values.items()): as_stream_learner(
             make_models([f"candidate={model_name}"], {**fixed, **values}, seed)["candidate"]

@@ -130,7 +130,7 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
     unused = [name for name in settings if name not in used]
     if unused:
         raise ParameterError(
-            f"--set: no model takes {unused[0]!r}.",
+            f"no model takes the parameter {unused[0]!r}.",
             hint="`steelyard models` lists the parameters of each model",
         )
     return models
