@@ -75,7 +75,8 @@ def test_hint_names_existing_options_and_no_python_arguments(hint):
     shown = command_line_hint(hint, command("stream"), command("fit"))
     foreign = re.sub(r"pg_dump \S+|pip install \S+|steelyard serve keys add", "", shown)
     assert set(re.findall(r"(?<!\S)--[a-z-]+", foreign)) <= all_options()
-    assert not re.search(r"(?<![-\w,.])(?<!--set )(?<!--grid )(?<!--cost )(?<!--model )[a-z_]\w*=", foreign)
+    assert "=--" not in foreign
+    assert not re.search(r"(?<![-\w,.=])(?<!--set )(?<!--grid )(?<!--cost )(?<!--model )[a-z_]\w*=", foreign)
     assert not re.search(r"\w\(\)|\bsteelyard\.\w|on the command line", foreign)
 
 
