@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 
 import numpy as np
 import pandas as pd
@@ -11,9 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from steelyard import ProximalSVC, TableModel
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
-from steelyard.persistence import from_bytes, to_bytes
 from steelyard.tables import open_stream, table_stream, text_sources
 
 
@@ -234,39 +231,3 @@ def test_infinite_time_is_refused(engine):
     rows, found = _until_error("x,when,y\n1,10,0\n2,20,1\n3,inf,0\n", time="when")
     assert rows == 2
     assert "line 4, column 'when': the time is missing" in found
-
-
-def test_times_in_a_column_of_numbers_raise():
-    rng = np.random.default_rng(0)
-    numbers = pd.DataFrame({"a": rng.normal(size=60), "b": rng.normal(size=60)})
-    y = (numbers.a > 0).astype(int)
-    for times, value in (
-        (pd.date_range("2026-01-01", periods=60, freq="h"), "a time"),
-        ([None, *(f"2026-01-{day % 28 + 1:02}" for day in range(59))], "'2026-01-01'"),
-    ):
-        model = TableModel(ProximalSVC()).fit(numbers, y)
-        copied = from_bytes(to_bytes(model))
-        before = copied.predict_proba(numbers)
-        for learner in (model, copied):
-            row = int(times[0] is None)
-            message = f"row {row}, column 'a': expected a number, as in earlier rows; got {value}."
-            with pytest.raises(DataError, match=re.escape(message)):
-                learner.partial_fit(numbers.assign(a=times), y)
-            np.testing.assert_array_equal(learner.predict_proba(numbers), before)
-
-
-def test_column_without_values_in_the_first_rows_may_become_a_column_of_times():
-    y = np.arange(40) % 2
-    empty = pd.DataFrame({"a": np.arange(40.0), "b": np.full(40, np.nan)})
-    model = TableModel(ProximalSVC()).partial_fit(empty, y)
-    model.partial_fit(empty.assign(b=pd.date_range("2026-01-01", periods=40, freq="D")), y)
-    assert model.estimator.class_count_.sum() == 80
-
-
-def test_seconds_in_a_column_of_times_do_not_make_it_a_column_of_numbers():
-    y = np.arange(40) % 2
-    times = pd.DataFrame({"a": np.arange(40.0), "b": pd.date_range("2026-01-01", periods=40, freq="D")})
-    model = TableModel(ProximalSVC()).partial_fit(times, y)
-    model.partial_fit(times.assign(b=times.b.astype("int64") / 1e9), y)  # as stored rows of the service
-    model.partial_fit(times, y)
-    assert model.estimator.class_count_.sum() == 120

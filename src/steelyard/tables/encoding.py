@@ -116,7 +116,6 @@ class TableEncoder(BaseEstimator):
         self.numbers = list(self.numeric_)  # numeric columns of the first table, then late ones
         self.categorical_ = [name for name in features if is_text[name]]
         self.late_: list[str] = []
-        self._with_numbers: list[str] = []  # columns in which numbers, and not times, have occurred
         self.categories_: list[tuple[str, str]] = []
         # Index in categories_ of each category of each column.
         self._codes: dict[str, dict[str, int]] = {name: {} for name in features}
@@ -312,16 +311,11 @@ class TableEncoder(BaseEstimator):
     def _encode_numbers(self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool) -> FloatArray:
         names = self.numbers
         if batch.matrix is None:  # a matrix has only numbers
-            batch = self._with_times(batch, place, first_row)
+            batch = with_dates(batch, names)
             text = batch.first_text(names)
             if text is not None:
                 raise _text_error(batch.columns[text], text, place, first_row, is_time=text in self.times_)
         X = batch.to_matrix(names)
-        if learn and len(self._with_numbers) + len(self.times_) < len(names):
-            counts = np.count_nonzero(np.isfinite(X), axis=0).tolist()
-            known = {*self._with_numbers, *self.times_, *batch.times}  # stored times come back as numbers
-            new = (name for name, count in zip(names, counts, strict=True) if count and name not in known)
-            self._with_numbers += new
         if not _native.all_finite(X):
             self._check_finite(X, place, first_row)
             if self.missing == "zero":
@@ -329,23 +323,6 @@ class TableEncoder(BaseEstimator):
         if self.missing == "mean":
             X = self._with_means(X, learn=learn)
         return X
-
-    def _with_times(self, batch: ColumnBatch, place: Place, first_row: int) -> ColumnBatch:
-        """Convert dates in text to times; raise an error for times in a column of numbers."""
-        converted = with_dates(batch, self.numbers)
-        for name in self._with_numbers:
-            if name in converted.times and not np.isnan(converted.columns[name]).all():
-                row = int(np.flatnonzero(~np.isnan(converted.columns[name]))[0])
-                value = batch.columns[name][row]
-                raise place.error(
-                    f"expected a number, as in earlier rows; got {value!r}."
-                    if isinstance(value, str)
-                    else "expected a number, as in earlier rows; got a time.",
-                    first_row + row,
-                    name,
-                    "give a column the same kind in all tables",
-                )
-        return converted
 
     def _check_finite(self, X: FloatArray, place: Place, first_row: int) -> None:
         """Raise an error for infinite values and, with missing="refuse", for missing values."""
@@ -478,7 +455,6 @@ class TableEncoder(BaseEstimator):
             if name not in self.columns_:
                 self._add_column(name, other_fills.get(name, 0.0), is_text=name in other.categorical_)
         self.add_categories(other.categories_)
-        self._with_numbers += [name for name in other._with_numbers if name not in self._with_numbers]
         places = [self.numbers.index(name) for name in other.numbers]
         np.add.at(self._sums, places, other._sums)
         np.add.at(self._seen, places, other._seen)
@@ -503,7 +479,6 @@ class TableEncoder(BaseEstimator):
             "late": list(self.late_),
             "late_numbers": self.numbers[len(self.numeric_) :],
             "times": list(self.times_),
-            "with_numbers": list(self._with_numbers),
             "categories": [list(pair) for pair in self.categories_],
             "sums": self._sums,
             "seen": self._seen,
@@ -518,7 +493,6 @@ class TableEncoder(BaseEstimator):
         late_numbers = {str(name) for name in state.get("late_numbers", ())}
         self.numbers = [*self.numeric_, *(name for name in self.late_ if name in late_numbers)]
         self.times_ = [str(name) for name in state.get("times", ())]
-        self._with_numbers = [str(name) for name in state.get("with_numbers", ())]
         numeric = {*self.numeric_, *late_numbers}
         self.categorical_ = [name for name in self.columns_ if name not in numeric]
         self.categories_ = [(str(column), str(value)) for column, value in state["categories"]]
@@ -530,8 +504,7 @@ class TableEncoder(BaseEstimator):
         known = {*self.categorical_, *((name, GAP) for name in self.numeric_)}
         known |= {(name, part) for name in late_numbers for part in (VALUE, PRESENT)}
         is_valid = (
-            {*self.times_, *self._with_numbers} <= numeric <= columns
-            and late_numbers <= set(self.late_) <= columns,
+            {*self.times_} <= numeric <= columns and late_numbers <= set(self.late_) <= columns,
             len(columns) == len(self.columns_) and len(numeric) == n_numbers,
             len(pairs) == len(self.categories_) and all(known & {pair, pair[0]} for pair in pairs),
             pairs >= {(name, VALUE) for name in late_numbers},
