@@ -33,8 +33,16 @@ __all__ = ["LinearExpert", "LinearRule", "MappedLinearExpert", "MappedLinearRule
 _RECENT_ROWS_OF_CLASS = 20  # minimum average number of rows per class in the window of recent rows
 _SOLVE_GROWTH = 0.05  # large systems over all rows are solved again when the rows have grown by this share
 _CHEAP_SOLVE_US = 300.0  # smaller systems are solved whenever the budget allows
+_C = 1.0
 # Parameters of the hyperplanes, as in ProximalSVC by default.
-_PLANE_RULE = PlaneRule(1.0, "balanced", True, "margin", "zero", True)
+_PLANE_RULE = PlaneRule(
+    _C,
+    class_weight="balanced",
+    standardize=True,
+    objective="margin",
+    threshold="zero",
+    penalize_intercept=True,
+)
 _MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the window of recent rows
 
 
@@ -77,7 +85,7 @@ class _LinearExpert(IncrementalExpert):
     def make_rule(self, stream: Stream) -> LinearRule | None:  # noqa: ARG002
         if self.state is None or len(classes := self.state.classes) < 2:
             return None
-        planes = self.plane_rule.planes(self.state, 1.0, classes)
+        planes = self.plane_rule.planes(self.state, _C, classes)
         coef, intercept = np.ascontiguousarray(planes.coef), np.ascontiguousarray(planes.intercept)
         return LinearRule(classes, coef, intercept)
 
