@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +11,6 @@ from sklearn.base import clone
 from steelyard import _native
 from steelyard._concurrency import lock_of, snapshot_read, snapshot_view
 from steelyard._labels import check_sortable, restored_labels
-from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import (
@@ -39,7 +37,6 @@ from steelyard.kernels.kernel import GAMMA
 from steelyard.kernels.sequences import SequenceKernel, is_sequence_kernel, restored_items, sequence_key, take
 from steelyard.params import (
     AnyOf,
-    Constraint,
     Finite,
     Fraction,
     Instance,
@@ -47,6 +44,8 @@ from steelyard.params import (
     NonNegative,
     OneOf,
     Positive,
+    parameter,
+    parametrized,
 )
 from steelyard.persistence import storable
 
@@ -54,9 +53,8 @@ from steelyard.persistence import storable
 _SURFACE_TOLERANCE = 1e-6
 
 
-@expand_shared_text
 @storable("EnclosingClassifier")
-@dataclass(eq=False, repr=False, kw_only=True)
+@parametrized(kw_only=True)
 class EnclosingClassifier(MergingMixin, Learner):
     r"""Minimum enclosing sphere or ellipsoid per class, with open-set prediction.
 
@@ -158,30 +156,23 @@ class EnclosingClassifier(MergingMixin, Learner):
     array(['cat', 'owl'], dtype='<U3')
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "shape": OneOf("ellipsoid", "sphere"),
-        "kernel": AnyOf(
-            OneOf("linear", "polynomial", "poly", "rbf", "laplacian"),
-            Instance(SequenceKernel, description="a sequence kernel"),
-        ),
-        "gamma": GAMMA,
-        "degree": Integer(1),
-        "coef0": Finite(),
-        "C": AnyOf(OneOf(None), Positive()),
-        "outliers": Fraction(0.0, 1.0),
-        "ridge": AnyOf(NonNegative(), OneOf("auto")),
-    }
     # Bodies are computed from all distinct rows, so memory grows with the number of distinct rows.
     _traits = Traits(exact=True, bounded_memory=False)
 
-    shape: str = "ellipsoid"
-    kernel: str | SequenceKernel = "linear"
-    gamma: float | str = "scale"
-    degree: int = 3
-    coef0: float = 0.0
-    C: float | None = None
-    outliers: float = 0.0
-    ridge: float | str = 0.01
+    shape: str = parameter("ellipsoid", OneOf("ellipsoid", "sphere"))
+    kernel: str | SequenceKernel = parameter(
+        "linear",
+        AnyOf(
+            OneOf("linear", "polynomial", "poly", "rbf", "laplacian"),
+            Instance(SequenceKernel, description="a sequence kernel"),
+        ),
+    )
+    gamma: float | str = parameter("scale", GAMMA)
+    degree: int = parameter(3, Integer(1))
+    coef0: float = parameter(0.0, Finite())
+    C: float | None = parameter(None, AnyOf(OneOf(None), Positive()))
+    outliers: float = parameter(0.0, Fraction(0.0, 1.0))
+    ridge: float | str = parameter(0.01, AnyOf(NonNegative(), OneOf("auto")))
 
     # -- learning and forgetting --------------------------------------------------------------------
 

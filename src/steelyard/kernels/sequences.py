@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -23,7 +23,18 @@ from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
-from steelyard.params import AnyOf, Constraint, Integer, NonNegative, OneOf, Positive, Switch, check_params
+from steelyard.params import (
+    AnyOf,
+    Constraint,
+    Integer,
+    NonNegative,
+    OneOf,
+    Positive,
+    Switch,
+    check_params,
+    parameter,
+    parametrized,
+)
 from steelyard.persistence import storable
 
 if TYPE_CHECKING:
@@ -170,7 +181,7 @@ class SequenceKernel(StoredKernel):
 
 
 @storable("GlobalAlignmentKernel")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class GlobalAlignmentKernel(SequenceKernel):
     r"""Global alignment kernel of trajectories: the sum over all alignments of their scores.
 
@@ -214,18 +225,13 @@ class GlobalAlignmentKernel(SequenceKernel):
     array([[1.   , 0.651, 0.   ]])
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "gamma": AnyOf(Positive(), OneOf("median")),
-        "band": AnyOf(OneOf(None), Integer(1)),
-        "normalize": Switch(),
-    }
     _loops = _Loops(_native.log_alignment_matrix, _native.log_alignment_block, _native.log_alignment_diagonal)
     _no_elements = np.empty((0, 1))
 
-    gamma: float | str = "median"
+    gamma: float | str = parameter("median", AnyOf(Positive(), OneOf("median")))
     _: KW_ONLY
-    band: int | None = None
-    normalize: bool = True
+    band: int | None = parameter(None, AnyOf(OneOf(None), Integer(1)))
+    normalize: bool = parameter(True, Switch())
 
     def resolve(self, X: Any) -> Self:
         """Return this kernel with gamma computed from the trajectories ``X``."""
@@ -275,7 +281,7 @@ class GlobalAlignmentKernel(SequenceKernel):
 
 
 @storable("EditKernel")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class EditKernel(SequenceKernel):
     r"""Edit kernel of strings: the sum over all edit scripts of their weights.
 
@@ -311,20 +317,14 @@ class EditKernel(SequenceKernel):
            [0.   , 0.   , 1.   ]])
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "gamma": Positive(),
-        "substitution": NonNegative(),
-        "gap": NonNegative(),
-        "normalize": Switch(),
-    }
     _loops = _Loops(_native.log_edit_matrix, _native.log_edit_block, _native.log_edit_diagonal)
     _no_elements = np.empty(0, np.int32)
 
-    gamma: float = 1.0
+    gamma: float = parameter(1.0, Positive())
     _: KW_ONLY
-    substitution: float = 1.0
-    gap: float = 1.0
-    normalize: bool = True
+    substitution: float = parameter(1.0, NonNegative())
+    gap: float = parameter(1.0, NonNegative())
+    normalize: bool = parameter(True, Switch())
 
     def _numbers(self) -> tuple[float, float]:
         # The native loops do not handle weights of exactly 0; 1e-300 has no visible effect.

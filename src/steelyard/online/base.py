@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,7 +34,17 @@ from steelyard.exceptions import DataError
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.kernels.kernel import check_kernel_range
 from steelyard.kernels.sequences import ItemTable, is_sequence_kernel, restored_items
-from steelyard.params import AnyOf, Constraint, Finite, Former, Instance, Integer, OneOf, Positive
+from steelyard.params import (
+    AnyOf,
+    Finite,
+    Former,
+    Instance,
+    Integer,
+    OneOf,
+    Positive,
+    parameter,
+    parametrized,
+)
 
 Signs = NDArray[np.int8]
 
@@ -229,28 +238,27 @@ def _draw_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**63, dtype=np.int64))
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@parametrized(kw_only=True)
 class KernelParameters:
     """Parameters of the learners with one kernel."""
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "kernel": AnyOf(
+    kernel: str | SequenceKernel = parameter(
+        "rbf",
+        AnyOf(
             OneOf("rbf", "linear", "polynomial", "poly", "laplacian", "sigmoid"),
             Instance(SequenceKernel, description="a sequence kernel"),
         ),
-        "gamma": Former(
+    )
+    gamma: float | str = parameter(
+        1.0,
+        Former(
             AnyOf(Positive(), OneOf("scale", "median")),
             auto="gamma='auto' meant the median distance in this learner and 1 / n_features in others; "
             "write gamma='median' to keep the former behaviour",
         ),
-        "degree": Integer(0),
-        "coef0": Finite(),
-    }
-
-    kernel: str | SequenceKernel = "rbf"
-    gamma: float | str = 1.0
-    degree: int = 3
-    coef0: float = 0.0
+    )
+    degree: int = parameter(3, Integer(0))
+    coef0: float = parameter(0.0, Finite())
 
     def _make_kernels(self, X: Any) -> list[Kernel]:
         """Return the kernel. A value such as gamma="median" is computed from the rows of ``X``."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._concurrency import synchronized
-from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Batch
@@ -24,7 +23,6 @@ from steelyard.online.base import KernelLearner, KernelParameters, Signs
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
-    Constraint,
     Fraction,
     Instance,
     Integer,
@@ -35,6 +33,8 @@ from steelyard.params import (
     Positive,
     RandomSeed,
     Switch,
+    parameter,
+    parametrized,
 )
 from steelyard.persistence import storable
 from steelyard.thresholds import gmean_threshold
@@ -45,35 +45,23 @@ _POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
 _MAX_FLOAT32_C = 1e3
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@parametrized(kw_only=True)
 class KoilLearner(KernelLearner):
     """Base class of KOIL and MultiKernelKOIL. The first rows fix kernels, budget and policy."""
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "C": Positive(),
-        "budget": AnyOf(Integer(1, MAX_COUNT), PairOf(Integer(1, MAX_COUNT))),
-        "n_neighbors": Integer(1, MAX_COUNT),
-        "learning_rate": Fraction(0.0, 1.0, ends=False),
-        "rate_decay": Fraction(0.0, 1.0),
-        "loss": OneOf("hinge", "smooth"),
-        "policy": OneOf(*_POLICIES),
-        "select_first": OneOf("violators", "nearest"),
-        "store_all": Switch(),
-        "threshold": OneOf("gmean", "zero"),
-        "random_state": RandomSeed(),
-    }
-
-    C: float = 1.0
-    budget: int | tuple[int, int] = 100
-    n_neighbors: int = 10
-    learning_rate: float = 0.01
-    rate_decay: float = 0.0
-    loss: str = "hinge"
-    policy: str = "reservoir++"
-    select_first: str = "violators"
-    store_all: bool = False
-    threshold: str = "gmean"
-    random_state: Any = None
+    C: float = parameter(1.0, Positive())
+    budget: int | tuple[int, int] = parameter(
+        100, AnyOf(Integer(1, MAX_COUNT), PairOf(Integer(1, MAX_COUNT)))
+    )
+    n_neighbors: int = parameter(10, Integer(1, MAX_COUNT))
+    learning_rate: float = parameter(0.01, Fraction(0.0, 1.0, ends=False))
+    rate_decay: float = parameter(0.0, Fraction(0.0, 1.0))
+    loss: str = parameter("hinge", OneOf("hinge", "smooth"))
+    policy: str = parameter("reservoir++", OneOf(*_POLICIES))
+    select_first: str = parameter("violators", OneOf("violators", "nearest"))
+    store_all: bool = parameter(False, Switch())
+    threshold: str = parameter("gmean", OneOf("gmean", "zero"))
+    random_state: Any = parameter(None, RandomSeed())
 
     def _stored_rows(self) -> NDArray[Any]:
         return self._ensemble.vectors
@@ -293,9 +281,8 @@ class KoilLearner(KernelLearner):
         )
 
 
-@expand_shared_text
 @storable("KOIL")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class KOIL(KernelParameters, KoilLearner):
     r"""Kernelized online imbalanced learning (KOIL): online AUC maximization with a kernel in bounded memory.
 
@@ -402,8 +389,6 @@ class KOIL(KernelParameters, KoilLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | KernelParameters._constraints
-
     C: float = 1.0
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
@@ -430,9 +415,8 @@ class KOIL(KernelParameters, KoilLearner):
         return self._by_class(-self._target_thresholds())
 
 
-@expand_shared_text
 @storable("MultiKernelKOIL")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class MultiKernelKOIL(KoilLearner):
     r"""KOIL with multiple kernels (KOIL-MKL): kernels with small losses get large weights and more samples.
 
@@ -515,20 +499,14 @@ class MultiKernelKOIL(KoilLearner):
     'rbf'
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | {
-        "kernels": AnyOf(OneOf(None), ListOf(Instance(Kernel, dict, SequenceKernel))),
-        "combine": OneOf("sign", "score"),
-        "decay": Switch(),
-        "weight_rate": AnyOf(OneOf(None), NonNegative()),
-        "n_threads": AnyOf(OneOf(None), Integer(1)),
-    }
-
-    kernels: list[Kernel | dict[str, Any] | SequenceKernel] | None = None
+    kernels: list[Kernel | dict[str, Any] | SequenceKernel] | None = parameter(
+        None, AnyOf(OneOf(None), ListOf(Instance(Kernel, dict, SequenceKernel)))
+    )
     _: KW_ONLY
-    combine: str = "sign"
-    decay: bool = False
-    weight_rate: float | None = None
-    n_threads: int | None = 1
+    combine: str = parameter("sign", OneOf("sign", "score"))
+    decay: bool = parameter(False, Switch())
+    weight_rate: float | None = parameter(None, AnyOf(OneOf(None), NonNegative()))
+    n_threads: int | None = parameter(1, AnyOf(OneOf(None), Integer(1)))
 
     def _kernel_options(self) -> tuple[bool, float, int]:
         n_threads = num_threads() if self.n_threads is None else min(self.n_threads, num_threads())
