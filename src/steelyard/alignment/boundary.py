@@ -44,18 +44,16 @@ _MAX_BLOCK_ENTRIES = 2**18  # maximum size of temporary blocks, much smaller tha
 class Variant:
     """Settings for which the paper is ambiguous or works poorly. The defaults gave the best results."""
 
-    # How the bumps are combined into one factor: "max", "mean" or "sum". The paper uses the mean, but then
-    # the factor is nearly constant.
+    # How the bumps are combined. The paper uses the mean, but then the factor is nearly constant.
     combine: str = parameter("max", OneOf("max", "mean", "sum"))
     # How the factor is scaled. "trace" preserves the trace of the kernel matrix, so C keeps its meaning from
-    # round to round. "peak" makes the largest factor 1. None does not scale the factor, as in the paper.
+    # round to round; "peak" makes the largest factor 1; None is the paper.
     normalize: str | None = parameter("trace", OneOf("trace", "peak", None))
     # Boundary points that determine the width of a bump: the "nearest" five; those with a *squared* distance
     # below the margin ("printed", equation 7 of the paper); those with a distance below the margin
     # ("margin"); or "all".
     neighbours: str = parameter("nearest", OneOf("nearest", "printed", "margin", "all"))
-    # Constant part of the factor. With a positive floor, similarities far from all boundary points decrease
-    # but do not vanish.
+    # Constant part of the factor, so that similarities far from all boundary points do not vanish.
     floor: float = parameter(0.3, Fraction())
 
     @classmethod

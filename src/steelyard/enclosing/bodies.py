@@ -24,7 +24,7 @@ from steelyard._memory import check_fits_memory
 from steelyard._threads import limit_blas, num_threads
 from steelyard._types import FloatArray, IntArray
 from steelyard.kernels import Kernel
-from steelyard.kernels.sequences import ItemTable, distinct, is_sequence_kernel, take
+from steelyard.kernels.sequences import SequenceStore, distinct, is_sequence_kernel, take
 
 TOLERANCE = 1e-6  # tolerance of the optimality conditions, relative to the squared radius
 CACHE_BYTES = 256 << 20
@@ -73,8 +73,6 @@ class ClassRows:
 
     def with_more(self, batches: list[tuple[Any, FloatArray]]) -> ClassRows:
         """Return these rows together with the rows of the batches."""
-        if not batches:
-            return self
         rows, weights = zip((self.X, self.weights), *batches, strict=True)
         X: Any = [*chain.from_iterable(rows)] if isinstance(self.X, list) else np.concatenate(rows)
         return ClassRows.gather(X, np.concatenate(weights))
@@ -401,7 +399,7 @@ class KernelSphere(Body):
         kernel = settings.kernel_for(rows)
         if ball is None and is_sequence_kernel(kernel):
             _check_kernel_matrix_fits(len(rows.X))
-            table = ItemTable([kernel])
+            table = SequenceStore([kernel])
             ball = settings.ball(table.specs()[0], table.add(rows.X), rows)
         elif ball is None:
             ball = settings.ball(kernel.spec(), rows.X, rows)

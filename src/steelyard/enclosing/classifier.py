@@ -470,39 +470,34 @@ def _replaced(labels: NDArray[Any], mask: NDArray[np.bool_], label: Label) -> ND
 class ClassState:
     """Rows of one class and a cache of its body. Instances are immutable, except that the cache is filled.
 
-    New batches are appended to a list that successive states share. Each state uses only its first
-    ``n_batches`` entries.
+    New batches form a linked list, whose entries successive states share, until the rows are needed.
     """
 
-    def __init__(
-        self, rows: ClassRows, batches: list[tuple[Any, FloatArray]] | None = None, n_batches: int = 0
-    ) -> None:
-        self._content = rows, [] if batches is None else batches, n_batches
+    def __init__(self, rows: ClassRows, batches: tuple[Any, ...] = ()) -> None:
+        self._content = rows, batches
         self._cached: tuple[BodySettings, Ball, Body | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A body may contain native objects, which cannot be pickled, so it is rebuilt from the ball.
-        (rows, batches, n_batches), cached = self._content, self._cached
-        return {
-            "_content": (rows, batches[:n_batches], n_batches),
-            "_cached": None if cached is None else (*cached[:2], None),
-        }
+        rows, cached = self.rows, self._cached
+        return {"_content": (rows, ()), "_cached": None if cached is None else (*cached[:2], None)}
 
     def with_more(self, X: Any, weights: FloatArray) -> ClassState:
         """Return the state with more rows added."""
-        rows, batches, n_batches = self._content
-        if len(batches) != n_batches:  # another state has already appended to the shared list
-            batches = batches[:n_batches]
-        batches.append((X, weights))
-        return ClassState(rows, batches, n_batches + 1)
+        rows, batches = self._content
+        return ClassState(rows, (batches, X, weights))
 
     @property
     def rows(self) -> ClassRows:
         """All rows of the class."""
-        rows, batches, n_batches = self._content
-        if n_batches:
-            rows = rows.with_more(batches[:n_batches])
-            self._content = rows, [], 0
+        rows, batches = self._content
+        if batches:
+            newest_first = []
+            while batches:
+                batches, X, weights = batches
+                newest_first.append((X, weights))
+            rows = rows.with_more(newest_first[::-1])
+            self._content = rows, ()
         return rows
 
     def cached_body(self, settings: BodySettings) -> Body | None:

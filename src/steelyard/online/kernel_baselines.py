@@ -47,7 +47,7 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
     def _start(self, batch: Batch) -> None:
         super()._start(batch)
         self._expansions = []
-        self._dtype = np.dtype(np.float64) if self._items is not None else batch.X.dtype
+        self._dtype = np.dtype(np.float64) if self._store is not None else batch.X.dtype
 
     def _add_target(self) -> None:
         self._expansions.append(_expansion_type(self._dtype)(self._specs()[0], self._width()))
@@ -56,8 +56,8 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
         self._expansions += self._copied()[:1]
 
     def _copy_machines(self) -> None:
-        if self._items is not None:
-            self._items = self._items.copy()
+        if self._store is not None:
+            self._store = self._store.copy()
         self._expansions = self._copied()
 
     def _copied(self, dtype: np.dtype[Any] | None = None) -> list[Any]:
@@ -70,18 +70,13 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
         return X.astype(self._dtype, copy=False)
 
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
-        if self._items is not None:
-            return np.array([self._sequence_scores(expansion, X) for expansion in self._expansions])
-        is_wider = self._dtype == np.float32 and X.dtype == np.float64
-        expansions = self._copied(X.dtype) if is_wider else self._expansions
-        rows = X if self._dtype == np.float32 else X.astype(self._dtype, copy=False)
+        if isinstance(X, list):
+            blocks = [self._kernels[0].block(X, self._vectors(e)) for e in self._expansions]
+            return np.array([b @ e.coef + e.bias for b, e in zip(blocks, self._expansions, strict=True)])
+        dtype = np.promote_types(self._dtype, X.dtype)
+        expansions = self._expansions if dtype == self._dtype else self._copied(dtype)
+        rows = X.astype(dtype, copy=False)
         return np.array([expansion.scores(rows, num_threads()) for expansion in expansions])
-
-    def _sequence_scores(self, expansion: Any, items: Any) -> FloatArray:
-        stored = self._vectors(expansion)
-        if not stored:
-            return np.full(len(items), expansion.bias)
-        return self._kernels[0].block(items, stored) @ np.asarray(expansion.coef) + expansion.bias
 
     def _vectors(self, expansion: Any) -> Any:
         """Return the support vectors of an expansion in the format of the caller."""

@@ -115,7 +115,7 @@ class KoilLearner(KernelLearner):
 
     def _ensemble_type(self, rows: Any) -> Any:
         """Return the native ensemble type: float32 if weights and scores stay in the range of float32."""
-        if self._items is not None or rows.dtype != np.float32:
+        if self._store is not None or rows.dtype != np.float32:
             return _native.KoilEnsemble64
         # Gradient steps on squared losses can diverge, and float32 would overflow earlier than float64.
         stable = self.loss == "hinge" or self.learning_rate * self.C * self.n_neighbors <= 0.5
@@ -130,8 +130,8 @@ class KoilLearner(KernelLearner):
 
     def _copy_machines(self) -> None:
         vectors, state = self._ensemble.vectors, self._machines_state()
-        if self._items is not None:
-            self._items = self._items.copy()
+        if self._store is not None:
+            self._store = self._store.copy()
         self._set_ensemble(self._build(state, vectors))
 
     def _learn(self, batch: Batch) -> None:
@@ -172,7 +172,9 @@ class KoilLearner(KernelLearner):
     def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
         """Return decision values of shape (n_targets, n_kernels, n_rows)."""
         if isinstance(X, list):
-            return self._sequence_scores(X)
+            stored, weights = self.support_vectors_, self._coefficients()
+            blocks = [kernel.block(X, stored) for kernel in self._kernels]
+            return np.stack([weights[:, k] @ block.T for k, block in enumerate(blocks)], axis=1)
         ensemble = self._ensemble
         if isinstance(ensemble, _native.KoilEnsemble64):
             X = X.astype(np.float64, copy=False)
@@ -180,13 +182,6 @@ class KoilLearner(KernelLearner):
             ensemble = self._float64_ensemble()
         scores = ensemble.scores(X, num_threads())
         return np.asarray(scores).reshape(-1, len(self._kernels), len(X))
-
-    def _sequence_scores(self, items: list[Any]) -> FloatArray:
-        stored, weights = self.support_vectors_, self._coefficients()
-        if not len(stored):
-            return np.zeros((*weights.shape[:2], len(items)))
-        blocks = [kernel.block(items, stored) for kernel in self._kernels]
-        return np.stack([weights[:, k] @ block.T for k, block in enumerate(blocks)], axis=1)
 
     @abstractmethod
     def _combine(self, scores: FloatArray) -> FloatArray:
