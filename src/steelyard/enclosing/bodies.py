@@ -24,6 +24,7 @@ from steelyard._memory import check_fits_memory
 from steelyard._threads import limit_blas, num_threads
 from steelyard._types import FloatArray, IntArray
 from steelyard.kernels import Kernel
+from steelyard.kernels.expansion import KernelExpansion
 from steelyard.kernels.sequences import SequenceStore, distinct, is_sequence_kernel, take
 
 TOLERANCE = 1e-6  # tolerance of the optimality conditions, relative to the squared radius
@@ -386,43 +387,29 @@ class Ellipsoid(Body):
 
 @dataclass(frozen=True)
 class KernelSphere(Body):
-    """Ball in the feature space of a kernel, stored as the rows with positive weight in its center."""
+    """Ball in the feature space of a kernel. The center is a sum of the rows with positive weight."""
 
     ball: Ball
-    kernel: Kernel
-    support: Any  # packed rows, or a list of sequences
-    coefficients: FloatArray
-    centre_length: float
+    center: KernelExpansion  # inner product of a row with the center
+    centre_length: float  # squared length of the center
 
     @classmethod
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Self:
         kernel = settings.kernel_for(rows)
         if ball is None and is_sequence_kernel(kernel):
             _check_kernel_matrix_fits(len(rows.X))
-            table = SequenceStore([kernel])
-            ball = settings.ball(table.specs()[0], table.add(rows.X), rows)
+            store = SequenceStore([kernel])
+            ball = settings.ball(store.specs()[0], store.add(rows.X), rows)
         elif ball is None:
             ball = settings.ball(kernel.spec(), rows.X, rows)
         is_support = ball.alpha > 0.0
-        X, coefficients = take(rows.X, is_support), ball.alpha[is_support]
-        support = X
-        if not isinstance(X, list):
-            support = _native.PackedRows64(X.shape[1], len(X))
-            support.append(X)
-        sphere = cls(ball, kernel, support, coefficients, 0.0)
-        return replace(sphere, centre_length=float(coefficients @ sphere._kernel_sums(X, 1)))
-
-    def _kernel_sums(self, X: Any, n_threads: int) -> FloatArray:
-        """Return the inner product of each row with the center."""
-        if isinstance(X, list):
-            return np.asarray(self.kernel.block(X, self.support) @ self.coefficients)
-        sums = np.empty(len(X))
-        self.support.kernel_sums(self.kernel.spec(), X, self.coefficients, sums, n_threads)
-        return sums
+        support, weights = take(rows.X, is_support), ball.alpha[is_support]
+        center = KernelExpansion(kernel, support, weights[None], np.zeros(1))
+        return cls(ball, center, float(weights @ center.scores(support)[:, 0]))
 
     def squared_distances(self, X: Any) -> FloatArray:
-        sums = self._kernel_sums(X, num_threads())
-        return np.maximum(self.kernel.diagonal(X) - 2.0 * sums + self.centre_length, 0.0)
+        products = self.center.scores(X)[:, 0]
+        return np.maximum(self.center.kernel.diagonal(X) - 2.0 * products + self.centre_length, 0.0)
 
 
 @dataclass(frozen=True)

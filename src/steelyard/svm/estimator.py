@@ -18,6 +18,7 @@ from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
+from steelyard.kernels.expansion import KernelExpansion
 from steelyard.kernels.kernel import GAMMA, Kernel
 from steelyard.params import (
     AnyOf,
@@ -30,7 +31,6 @@ from steelyard.params import (
     parametrized,
 )
 from steelyard.persistence import storable
-from steelyard.svm.expansion import KernelExpansion
 from steelyard.svm.state import Predictor, SupportState
 
 _MEGABYTE = 1 << 20
