@@ -110,7 +110,7 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
             return RememberedRows(rows)
         # The sign of the weight of a support vector is its class.
         labels = [self._labels[int(weight <= 0.0)] for weight in self._expansions[0].coef]
-        return RememberedRows(rows, np.array([*labels, None], dtype=object)[:-1])
+        return RememberedRows(rows, np.array(labels, dtype=object))
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         parts = [

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from steelyard import _native
 from steelyard._concurrency import synchronized
@@ -129,10 +129,9 @@ class KoilLearner(KernelLearner):
         self._ensemble.copy_target(0)
 
     def _copy_machines(self) -> None:
-        vectors, state = self._ensemble.vectors, self._machines_state()
         if self._store is not None:
             self._store = self._store.copy()
-        self._set_ensemble(self._build(state, vectors))
+        self._set_ensemble(self._copied(self._ensemble.vectors.dtype))
 
     def _learn(self, batch: Batch) -> None:
         self._check_two_classes(batch)
@@ -160,35 +159,31 @@ class KoilLearner(KernelLearner):
         if isinstance(self._ensemble, _native.KoilEnsemble32):
             if self._ensemble_type(X) is _native.KoilEnsemble32:
                 return X
-            self._ensemble = self._float64_ensemble()
+            self._ensemble = self._copied(np.float64)
         return X.astype(np.float64, copy=False)
 
-    def _float64_ensemble(self) -> Any:
-        """Return a float64 copy of a float32 ensemble. The conversion is exact."""
-        return self._build(self._machines_state(), np.asarray(self._ensemble.vectors, dtype=np.float64))
+    def _copied(self, dtype: DTypeLike) -> Any:
+        """Return a copy of the ensemble. The conversion from float32 to float64 is exact."""
+        return self._build(self._machines_state(), np.asarray(self._ensemble.vectors, dtype=dtype))
 
     # -- prediction -------------------------------------------------------------------------------------
 
-    def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
-        """Return decision values of shape (n_targets, n_kernels, n_rows)."""
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
         if isinstance(X, list):
             stored, weights = self.support_vectors_, self._coefficients()
             blocks = [kernel.block(X, stored) for kernel in self._kernels]
-            return np.stack([weights[:, k] @ block.T for k, block in enumerate(blocks)], axis=1)
+            return self._combine(np.stack([weights[:, k] @ b.T for k, b in enumerate(blocks)], axis=1))
         ensemble = self._ensemble
         if isinstance(ensemble, _native.KoilEnsemble64):
             X = X.astype(np.float64, copy=False)
         elif X.dtype == np.float64:
-            ensemble = self._float64_ensemble()
-        scores = ensemble.scores(X, num_threads())
-        return np.asarray(scores).reshape(-1, len(self._kernels), len(X))
+            ensemble = self._copied(np.float64)
+        scores = np.asarray(ensemble.scores(X, num_threads()))
+        return self._combine(scores.reshape(-1, len(self._kernels), len(X)))
 
     @abstractmethod
     def _combine(self, scores: FloatArray) -> FloatArray:
         """Combine scores of shape (n_targets, n_kernels, n_rows) to shape (n_targets, n_rows)."""
-
-    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
-        return self._combine(self._machine_scores(X))
 
     def _target_thresholds(self) -> FloatArray:
         if self.threshold == "zero":
@@ -237,7 +232,7 @@ class KoilLearner(KernelLearner):
         else:
             own = zip(parts, self._orientation() > 0, self._labels, strict=True)
             chosen = [(rows[sides == side], label) for (rows, sides), side, label in own]
-        labels = np.array([*(label for rows, label in chosen for _ in rows), None], dtype=object)[:-1]
+        labels = np.array([label for rows, label in chosen for _ in rows], dtype=object)
         rows = np.concatenate([rows for rows, _ in chosen])
         return RememberedRows(np.asarray(rows, dtype=np.float64), labels)
 
