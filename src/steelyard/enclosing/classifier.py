@@ -523,31 +523,29 @@ class ClassState:
     @classmethod
     def restore(cls, described: dict[str, Any], settings: BodySettings, n_features: int) -> ClassState:
         """Restore the state from the result of ``describe``."""
-        weights, alpha = (np.ascontiguousarray(described[name]) for name in ("weights", "alpha"))
+        weights, alpha = arrays = [np.ascontiguousarray(described[name]) for name in ("weights", "alpha")]
+        radius = float(described["radius"])
         if is_sequence_kernel(settings.kernel):
-            items = restored_items(settings.kernel, described["X"])
-            rows = ClassRows.gather(items, np.ones(len(items)))
-            if list(map(sequence_key, rows.X)) != list(map(sequence_key, items)):
-                raise ValueError("the sequences of a class are not distinct or not sorted")
-            X = np.arange(len(rows.X), dtype=np.float64)[:, None]
-            n_features = 1
+            X = restored_items(settings.kernel, described["X"])
         else:
             X = np.ascontiguousarray(described["X"])
-        radius = float(described["radius"])
-        if any(array.dtype != np.float64 for array in (X, weights, alpha)):
-            raise ValueError("rows and weights must be float64")
-        if X.ndim != 2 or X.shape[1] != n_features or not len(X) == len(weights) == len(alpha) > 0:
+            arrays.append(X)
+            if X.ndim != 2 or X.shape[1] != n_features:
+                raise ValueError("the rows of a class do not match the number of features")
+        # The comparison is also false for NaN.
+        if not all(array.dtype == np.float64 and largest_magnitude(array) <= MAX_FEATURE for array in arrays):
+            raise ValueError(f"a class contains values that are not float64 numbers up to {MAX_FEATURE:.0e}")
+        if not len(X) or not weights.shape == alpha.shape == (len(X),):
             raise ValueError("the arrays of a class do not match in shape")
-        if not (np.isfinite(X).all() and np.isfinite(weights).all() and np.isfinite(alpha).all()):
-            raise ValueError("a class contains values that are not finite")
-        if max(largest_magnitude(X), largest_magnitude(weights)) > MAX_FEATURE:
-            raise ValueError(f"a class contains values beyond {MAX_FEATURE:.0e}")
         if not ((weights > 0).all() and (alpha >= 0).all() and (alpha > 0).any() and 0 <= radius < np.inf):
             raise ValueError("a class has weights or a radius out of range")
-        if not is_sequence_kernel(settings.kernel):
-            rows = ClassRows.gather(X, weights)
-            if not np.array_equal(rows.X, X):
-                raise ValueError("the rows of a class are not distinct or not sorted")
-        state = cls(ClassRows(rows.X, weights))
+        rows = ClassRows.gather(X, weights)
+        if isinstance(X, list):
+            is_sorted = list(map(sequence_key, rows.X)) == list(map(sequence_key, X))
+        else:
+            is_sorted = np.array_equal(rows.X, X)
+        if not is_sorted:
+            raise ValueError("the rows of a class are not distinct or not sorted")
+        state = cls(rows)
         state._cached = settings, Ball(alpha, radius), None
         return state
