@@ -31,7 +31,7 @@ from steelyard.alignment.machine import Machine, Problem, Round, deal_splits, tr
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range, count
+from steelyard.kernels.kernel import GAMMA, KERNEL, Kernel, check_kernel_range, count
 from steelyard.kernels.sequences import take
 from steelyard.params import (
     AnyOf,
@@ -52,7 +52,6 @@ from steelyard.params import (
 from steelyard.persistence import storable
 
 _GRADIENT_STEP = 1e-4  # step of the central differences, relative to the kernel width 1 / sqrt(gamma)
-_KERNEL_NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed")
 
 
 @renamed_parameters(reading="variant", pairs="pairing", costs="class_costs")
@@ -185,9 +184,7 @@ class AlignedSVC(BatchLearner):
 
     C: float = parameter(1.0, Positive())
     _: KW_ONLY
-    kernel: str | Callable[[Any, Any], Any] = parameter(
-        "rbf", AnyOf(OneOf(*_KERNEL_NAMES), Function("a function of two collections of samples"))
-    )
+    kernel: str | Callable[[Any, Any], Any] = parameter("rbf", KERNEL)
     gamma: float | str = parameter("scale", GAMMA)
     class_weight: str | dict[Any, float] | None = parameter(None, ClassWeight())
     alignment: str | None = parameter("kba", OneOf("kba", "act", None))

@@ -117,23 +117,6 @@ def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> Floa
     return np.minimum(1.0, weights * max(C, 1.0 / total) * (1.0 + 1e-12))
 
 
-def smallest_ball(
-    spec: _native.KernelSpec, X: FloatArray, bounds: FloatArray, *, tolerance: float = TOLERANCE
-) -> Ball:
-    """Return the smallest ball that encloses the rows in the feature space of the kernel."""
-    X = np.ascontiguousarray(X)
-    solution = _native.enclosing_ball(spec, X, bounds, tolerance, CACHE_BYTES, MAX_STEPS, num_threads())
-    if solution["gap"] > 10 * tolerance:
-        warnings.warn(
-            f"EnclosingClassifier: the solver stopped after {solution['steps']:,} steps; the sphere or "
-            f"ellipsoid around {len(X):,} rows is only accurate to {solution['gap']:.1e} of its squared "
-            "radius.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    return Ball(solution["alpha"], sqrt(solution["squared_radius"]))
-
-
 # -- bodies ------------------------------------------------------------------------------------------
 
 
@@ -160,7 +143,17 @@ class BodySettings:
 
     def ball(self, spec: _native.KernelSpec, X: FloatArray, rows: ClassRows) -> Ball:
         """Return the smallest ball that encloses the rows of a class, given their coordinates ``X``."""
-        return smallest_ball(spec, X, weight_bounds(rows.weights, self.C, self.outliers))
+        X, bounds = np.ascontiguousarray(X), weight_bounds(rows.weights, self.C, self.outliers)
+        solution = _native.enclosing_ball(spec, X, bounds, TOLERANCE, CACHE_BYTES, MAX_STEPS, num_threads())
+        if solution["gap"] > 10 * TOLERANCE:
+            warnings.warn(
+                f"EnclosingClassifier: the solver stopped after {solution['steps']:,} steps; the sphere or "
+                f"ellipsoid around {len(X):,} rows is only accurate to {solution['gap']:.1e} of its squared "
+                "radius.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return Ball(solution["alpha"], sqrt(solution["squared_radius"]))
 
 
 class Body(ABC):

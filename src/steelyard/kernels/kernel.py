@@ -46,7 +46,9 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "precomputed": (),
 }
 _NATIVE = [name for name in _PARAMETERS if name != "precomputed"]
-GAMMA = AnyOf(Positive(), OneOf("scale", "auto", "median"))  # constraint on the parameter gamma
+# Constraints of the parameters kernel and gamma.
+KERNEL = AnyOf(OneOf(*_PARAMETERS, "poly"), Function("a function of two collections of samples"))
+GAMMA = AnyOf(Positive(), OneOf("scale", "auto", "median"))
 _MAX_MEDIAN_ROWS = 500  # 500 rows have 125,000 pairs, which estimate the median to a few parts in a thousand
 
 
@@ -95,9 +97,7 @@ class Kernel:
     Kernel('polynomial', gamma=2.0, degree=3, coef0=0.0)
     """
 
-    kernel: str | KernelFunction = parameter(
-        "rbf", AnyOf(OneOf(*_PARAMETERS, "poly"), Function("a function of two collections of samples"))
-    )
+    kernel: str | KernelFunction = parameter("rbf", KERNEL)
     _: KW_ONLY
     gamma: float | str = parameter(1.0, GAMMA)
     degree: int = parameter(3, Integer(0, MAX_COUNT))
