@@ -523,6 +523,7 @@ class ClassState:
     @classmethod
     def restore(cls, described: dict[str, Any], settings: BodySettings, n_features: int) -> ClassState:
         """Restore the state from the result of ``describe``."""
+        X: Any
         weights, alpha = arrays = [np.ascontiguousarray(described[name]) for name in ("weights", "alpha")]
         radius = float(described["radius"])
         if is_sequence_kernel(settings.kernel):
