@@ -93,21 +93,9 @@ class KoilLearner(KernelLearner):
                 hint="start with more rows, or pass one number for all classes",
             )
         # The positive class of the first binary model is the first label of the stream. The positive class of
-        # the learner is the second label in sorted order.
+        # the learner is the second label in sorted order, which has the code 1.
         counted = batch.codes if batch.weights is None else batch.codes[batch.weights > 0]
-        first_is_positive = len(counted) and batch.labels[counted[0]] == sorted(batch.labels)[1]
-        return (negative, positive) if first_is_positive else (positive, negative)
-
-    def _check_two_classes(self, batch: Batch) -> None:
-        if self._budgets[0] == self._budgets[1]:
-            return
-        known = {*self._labels, *(batch.labels[code] for code in np.unique(batch.codes))}
-        if len(known) > 2:
-            raise DataError(
-                f"a pair of budgets needs two classes; got {len(known)}. Nothing was changed.",
-                source=type(self).__name__,
-                hint="pass one number as the budget of all classes",
-            )
+        return (negative, positive) if len(counted) and counted[0] == 1 else (positive, negative)
 
     def _set_ensemble(self, ensemble: Any) -> None:
         self._ensemble = ensemble  # a native KoilEnsemble64 or KoilEnsemble32
@@ -134,7 +122,14 @@ class KoilLearner(KernelLearner):
         self._set_ensemble(self._copied(self._ensemble.vectors.dtype))
 
     def _learn(self, batch: Batch) -> None:
-        self._check_two_classes(batch)
+        if self._budgets[0] != self._budgets[1]:
+            known = {*self._labels, *(batch.labels[code] for code in np.unique(batch.codes))}
+            if len(known) > 2:
+                raise DataError(
+                    f"a pair of budgets needs two classes; got {len(known)}. Nothing was changed.",
+                    source=type(self).__name__,
+                    hint="pass one number as the budget of all classes",
+                )
         super()._learn(batch)
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
