@@ -29,6 +29,7 @@ from steelyard.params import (
     check_params,
     constraints_of,
     parameter,
+    parametrized,
 )
 from steelyard.persistence import storable
 
@@ -275,6 +276,7 @@ class Kernel:
 
 
 @storable("PrecomputedKernel")
+@parametrized()
 class PrecomputedKernel(StoredKernel):
     """Kernel given by a matrix of values. A sample is the index of its row in the matrix.
 
@@ -302,8 +304,7 @@ class PrecomputedKernel(StoredKernel):
     array([1, 2])
     """
 
-    def __init__(self, matrix: Any) -> None:
-        self.matrix = matrix
+    matrix: Any
 
     def __call__(self, X: Any, Z: Any) -> FloatArray:
         """Return the kernel values of every sample of ``X`` with every sample of ``Z``."""
