@@ -34,7 +34,7 @@ def rows(rng):
 
 def used_gamma(model):
     if isinstance(model, EnclosingClassifier):
-        return [body.kernel.gamma for body in model._bodies("predict")]
+        return [body.center.kernel.gamma for body in model._bodies("predict")]
     if isinstance(model, IncrementalSVC):
         return model._state.kernel.gamma
     kernel = model._kernel if isinstance(model, AlignedSVC) else model._kernels[0]

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
+
 import numpy as np
 import pytest
 
 from steelyard import KOIL, EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
 from steelyard.exceptions import ParameterError
-from steelyard.params import Finite, Fraction, NonNegative, Positive, RandomSeed
+from steelyard.params import (
+    Finite,
+    Fraction,
+    Integer,
+    NonNegative,
+    Positive,
+    RandomSeed,
+    Switch,
+    check_params,
+    parameter,
+    parametrized,
+)
 
 
 @pytest.mark.parametrize("constraint", [Finite(), Positive(), NonNegative(), Fraction()], ids=repr)
@@ -43,3 +56,30 @@ def test_random_features_accept_gamma_as_array():
         for gamma in (np.array([1, 2]), [1, 2])
     )
     np.testing.assert_array_equal(as_array, as_list)
+
+
+@parametrized()
+class Example:
+    rate: float = parameter(0.1, Positive())
+    _: KW_ONLY
+    steps: int = parameter(5, Integer())
+
+
+@parametrized()
+class FasterExample(Example):
+    rate: float = 0.5
+    shuffle: bool = parameter(False, Switch())
+
+
+def test_parametrized_class_collects_constraints_in_order_of_parameters():
+    assert list(Example._constraints) == ["rate", "steps"]
+    assert (Example(0.2, steps=3).rate, Example().steps) == (0.2, 5)
+
+
+def test_subclass_with_new_default_keeps_constraint_of_parameter():
+    assert list(FasterExample._constraints) == ["rate", "steps", "shuffle"]
+    assert FasterExample().rate == 0.5
+    with pytest.raises(
+        ParameterError, match=r"^FasterExample: rate must be a positive, finite number; got 0"
+    ):
+        check_params(FasterExample(0), FasterExample._constraints)

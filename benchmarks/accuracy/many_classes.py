@@ -119,7 +119,6 @@ def _led(n_moved: int) -> Callable[[], Any]:
     return make
 
 
-_FOUR = (0.7, 0.2, 0.07, 0.03)
 _SIX = (0.5, 0.3, 0.1, 0.05, 0.03, 0.02)
 _TEN = (0.3, 0.2, 0.15, 0.1, 0.1, 0.05, 0.04, 0.03, 0.02, 0.01)
 STREAMS: dict[str, Callable[[Path], Rows]] = {

@@ -101,8 +101,9 @@ def estimator_has(name: str) -> Callable[[Method], Method]:
 class BatchLearner(ClassifierMixin, BaseEstimator):
     """Base of all learners, and direct base of learners that need all rows at once.
 
-    A subclass defines ``_constraints``, ``_traits``, ``_start`` (create an empty state), ``_learn`` (learn a
-    validated batch), ``_scored`` (compute scores), and ``_get_state`` / ``_set_state`` for saving.
+    A subclass declares its parameters (see :mod:`steelyard.params`) and defines ``_traits``, ``_start``
+    (create an empty state), ``_learn`` (learn a validated batch), ``_scored`` (compute scores), and
+    ``_get_state`` / ``_set_state`` for saving.
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {}

@@ -52,11 +52,7 @@ def rows_of(X):
 
 @pytest.fixture(autouse=True)
 def tight_solver(monkeypatch):
-    monkeypatch.setattr(bodies, "smallest_ball", _tight(bodies.smallest_ball))
-
-
-def _tight(solve):
-    return lambda *args: solve(*args, tolerance=1e-10)
+    monkeypatch.setattr(bodies, "TOLERANCE", 1e-10)
 
 
 @pytest.mark.parametrize("outliers", [0.0, 0.2])

@@ -384,7 +384,7 @@ def test_loading_does_not_run_the_solver(monkeypatch, blobs):
     X, y = blobs
     model = EnclosingClassifier(kernel="rbf").fit(X, y)
     expected, stored = model.distance_ratio(X), persistence.to_bytes(model)
-    monkeypatch.setattr("steelyard.enclosing.bodies.smallest_ball", None)
+    monkeypatch.setattr("steelyard.enclosing.bodies.BodySettings.ball", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(persistence.from_bytes(stored).distance_ratio(X), expected)

@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 from steelyard import KOIL, AlignedSVC, EnclosingClassifier, IncrementalSVC, MultiKernelKOIL
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.kernels import EditKernel, GlobalAlignmentKernel, Kernel
-from steelyard.kernels.sequences import ItemTable, SequenceStore
+from steelyard.kernels.sequences import SequenceStore
 from steelyard.online import NORMA, RBP, Forgetron, Projectron
 from steelyard.persistence import load, save
 
@@ -260,12 +260,12 @@ def test_changed_kernel_parameter_changes_enclosing_bodies(rng):
 def test_budget_learner_stores_bounded_number_of_sequences(rng):
     X, y = words(rng, 600)
     model = KOIL(kernel=EDIT, budget=5, random_state=0).fit(X, y)
-    assert len(model._items) <= 10
+    assert len(model._store) <= 10
     assert len(model.support_vectors_) <= 10
-    assert len(model._items._values[0]) <= 256
+    assert len(model._store._values[0]) <= 256
 
 
-# -- SequenceStore and ItemTable ----------------------------------------------------------------
+# -- SequenceStore ---------------------------------------------------------------------------------
 
 
 def test_equal_sequences_share_a_table_slot_and_free_slots_are_reused():
@@ -282,8 +282,8 @@ def test_sequences_with_negative_zero_and_zero_share_a_table_slot():
     assert store.add([np.array([[0.0]]), np.array([[-0.0]])]).ravel().tolist() == [0, 0]
 
 
-def test_item_table_has_correct_values_after_adding_and_removing(rng):
-    table = ItemTable([Kernel(EDIT)])
+def test_sequence_store_has_correct_values_after_adding_and_removing(rng):
+    table = SequenceStore([Kernel(EDIT)])
     for _ in range(12):
         X, _y = words(rng, 10)
         rows = table.add(X)

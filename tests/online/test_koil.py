@@ -309,7 +309,7 @@ def test_state_of_version_0_1_without_stale_score_counters_loads(stream):
     state = model._machines_state()
     (machine,) = state["machines"]
     rows = [state["vectors"][side["ids"]] for side in machine["sides"]]
-    scores = [model._machine_scores(part)[0, 0] / machine["scale"] for part in rows]
+    scores = [model._target_scores(part)[0] / machine["scale"] for part in rows]
     del machine["behind"]
     for side, up_to_date in zip(machine["sides"], scores, strict=True):
         del side["counted"]

@@ -21,7 +21,7 @@ from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.params import Constraint, Fraction, OneOf
+from steelyard.params import Constraint, Fraction, OneOf, constraints_of, parameter
 
 Indices = NDArray[np.intp]
 InputDistances = Callable[[slice | Indices, Indices], FloatArray]
@@ -44,19 +44,17 @@ _MAX_BLOCK_ENTRIES = 2**18  # maximum size of temporary blocks, much smaller tha
 class Variant:
     """Settings for which the paper is ambiguous or works poorly. The defaults gave the best results."""
 
-    # How the bumps are combined into one factor: "max", "mean" or "sum". The paper uses the mean, but then
-    # the factor is nearly constant.
-    combine: str = "max"
+    # How the bumps are combined. The paper uses the mean, but then the factor is nearly constant.
+    combine: str = parameter("max", OneOf("max", "mean", "sum"))
     # How the factor is scaled. "trace" preserves the trace of the kernel matrix, so C keeps its meaning from
-    # round to round. "peak" makes the largest factor 1. None does not scale the factor, as in the paper.
-    normalize: str | None = "trace"
+    # round to round; "peak" makes the largest factor 1; None is the paper.
+    normalize: str | None = parameter("trace", OneOf("trace", "peak", None))
     # Boundary points that determine the width of a bump: the "nearest" five; those with a *squared* distance
     # below the margin ("printed", equation 7 of the paper); those with a distance below the margin
     # ("margin"); or "all".
-    neighbours: str = "nearest"
-    # Constant part of the factor. With a positive floor, similarities far from all boundary points decrease
-    # but do not vanish.
-    floor: float = 0.3
+    neighbours: str = parameter("nearest", OneOf("nearest", "printed", "margin", "all"))
+    # Constant part of the factor, so that similarities far from all boundary points do not vanish.
+    floor: float = parameter(0.3, Fraction())
 
     @classmethod
     def from_parameter(cls, variant: str | Mapping[str, Any]) -> Variant:
@@ -66,12 +64,7 @@ class Variant:
         return cls() if isinstance(variant, str) else cls(**variant)
 
 
-_CHOICES: dict[str, Constraint] = {
-    "combine": OneOf("max", "mean", "sum"),
-    "normalize": OneOf("trace", "peak", None),
-    "neighbours": OneOf("nearest", "printed", "margin", "all"),
-    "floor": Fraction(),
-}
+_CHOICES = constraints_of(Variant)
 VARIANT = Constraint(
     "'adapted', 'printed' or a dict with some of "
     + ", ".join(f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()),
@@ -352,7 +345,7 @@ def restore_bumps(tree: dict[str, Any], n_reference: int) -> Bumps:
     arrays = [bumps.squared_widths, content.get("lengths", bumps.squared_widths)]
     if any(array.dtype != np.float64 or array.shape != bumps.squared_widths.shape for array in arrays):
         raise ValueError("the widths and lengths of bumps differ in shape or are not float64")
-    if bumps.combine not in {"max", "mean", "sum"}:
+    if not _CHOICES["combine"].accepts(bumps.combine):
         raise ValueError(f"unknown value of combine: {bumps.combine!r}")
     for positions in (content[name] for name in bumps.positions):
         check_positions(positions, n_reference)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ from steelyard._deprecation import renamed_parameters
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
+from steelyard._validation import check_finite, check_started, validate_rows
 from steelyard.alignment.boundary import (
     DEFAULT_COSTS,
     LOSSES,
@@ -31,12 +31,11 @@ from steelyard.alignment.machine import Machine, Problem, Round, deal_splits, tr
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range, count
+from steelyard.kernels.kernel import GAMMA, KERNEL, Kernel, check_kernel_range, count
 from steelyard.kernels.sequences import take
 from steelyard.params import (
     AnyOf,
     ClassWeight,
-    Constraint,
     Fraction,
     Function,
     Integer,
@@ -47,16 +46,17 @@ from steelyard.params import (
     RandomSeed,
     Switch,
     class_factors,
+    parameter,
+    parametrized,
 )
 from steelyard.persistence import storable
 
 _GRADIENT_STEP = 1e-4  # step of the central differences, relative to the kernel width 1 / sqrt(gamma)
-_KERNEL_NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed")
 
 
 @renamed_parameters(reading="variant", pairs="pairing", costs="class_costs")
 @storable("AlignedSVC", former_parameters={"reading": "variant", "pairs": "pairing", "costs": "class_costs"})
-@dataclass(eq=False, repr=False)
+@parametrized()
 class AlignedSVC(BatchLearner):
     r"""Support vector machine with kernel boundary alignment (KBA).
 
@@ -179,43 +179,27 @@ class AlignedSVC(BatchLearner):
     (0.5, 0.8)
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "C": Positive(),
-        "kernel": AnyOf(OneOf(*_KERNEL_NAMES), Function("a function of two collections of samples")),
-        "gamma": GAMMA,
-        "class_weight": ClassWeight(),
-        "alignment": OneOf("kba", "act", None),
-        "norm": OneOf("l2", "l1"),
-        "variant": VARIANT,
-        "class_costs": PairOf(AnyOf(OneOf(*LOSSES), Function("a function of margins"))),
-        "pairing": OneOf("nearest", "all"),
-        "shift": Switch(),
-        "max_iter": Integer(0),
-        "tol": NonNegative(),
-        "early_stopping": Switch(),
-        "validation_fraction": Fraction(ends=False),
-        "random_state": RandomSeed(),
-    }
     _traits = Traits(bounded_memory=False)
     _accepts_sparse = True
-    _finds_nonfinite = True  # the symmetry check of a precomputed matrix also finds NaN and infinity
 
-    C: float = 1.0
+    C: float = parameter(1.0, Positive())
     _: KW_ONLY
-    kernel: str | Callable[[Any, Any], Any] = "rbf"
-    gamma: float | str = "scale"
-    class_weight: str | dict[Any, float] | None = None
-    alignment: str | None = "kba"
-    norm: str = "l2"
-    variant: str | dict[str, Any] = "adapted"
-    class_costs: Costs = DEFAULT_COSTS
-    pairing: str = "nearest"
-    shift: bool = True
-    max_iter: int = 5
-    tol: float = 1e-3
-    early_stopping: bool = True
-    validation_fraction: float = 0.2
-    random_state: int | np.random.Generator | np.random.RandomState | None = None
+    kernel: str | Callable[[Any, Any], Any] = parameter("rbf", KERNEL)
+    gamma: float | str = parameter("scale", GAMMA)
+    class_weight: str | dict[Any, float] | None = parameter(None, ClassWeight())
+    alignment: str | None = parameter("kba", OneOf("kba", "act", None))
+    norm: str = parameter("l2", OneOf("l2", "l1"))
+    variant: str | dict[str, Any] = parameter("adapted", VARIANT)
+    class_costs: Costs = parameter(
+        DEFAULT_COSTS, PairOf(AnyOf(OneOf(*LOSSES), Function("a function of margins")))
+    )
+    pairing: str = parameter("nearest", OneOf("nearest", "all"))
+    shift: bool = parameter(True, Switch())
+    max_iter: int = parameter(5, Integer(0))
+    tol: float = parameter(1e-3, NonNegative())
+    early_stopping: bool = parameter(True, Switch())
+    validation_fraction: float = parameter(0.2, Fraction(ends=False))
+    random_state: int | np.random.Generator | np.random.RandomState | None = parameter(None, RandomSeed())
 
     def _start(self, batch: Batch) -> None:
         if self.alignment == "act" and not (isinstance(self.kernel, str) and self.kernel != "precomputed"):
@@ -238,14 +222,12 @@ class AlignedSVC(BatchLearner):
         X = batch.X
         if not isinstance(X, list):
             X = X.astype(np.float64, copy=False)
-        if isinstance(X, np.ndarray) and self.kernel != "precomputed":
-            check_finite(self, X, "fit")
         n_rows = len(batch.codes)
         purpose = f"AlignedSVC.fit: the kernel matrix of {n_rows} rows and a copy"
         check_fits_memory(2 * 8 * n_rows**2, purpose, "learn fewer rows")
         kernel = Kernel(self.kernel, gamma=self.gamma).resolve(X)
         check_kernel_range([kernel], X, "AlignedSVC.fit")
-        matrix = _check_matrix(X, self) if self.kernel == "precomputed" else kernel.block(X)
+        matrix = _check_matrix(X) if self.kernel == "precomputed" else kernel.block(X)
         weights = self._row_weights(batch)
         distances = input_distances(X, X, self.norm) if self.alignment == "act" else None
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
@@ -365,7 +347,7 @@ class AlignedSVC(BatchLearner):
                 source="AlignedSVC.magnification",
                 hint="alignment_factor(X) returns D(x) for every kernel and any number of classes",
             )
-        rows = self._finite_rows(X, "magnification")
+        rows = validate_rows(self, X, "magnification")
         rows = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)
         gamma = float(self._kernel.gamma)
         step = _GRADIENT_STEP / np.sqrt(gamma)
@@ -401,7 +383,7 @@ class AlignedSVC(BatchLearner):
                 source="AlignedSVC.kernel_target_alignment",
             )
         factors = self.alignment_factor(X)
-        rows = self._finite_rows(X, "kernel_target_alignment")
+        rows = validate_rows(self, X, "kernel_target_alignment")
         K = self._kernel.block(rows if isinstance(rows, list) else rows.astype(np.float64, copy=False))
         signs = np.where(np.asarray(y) == self.classes_[1], 1.0, -1.0)
         if len(signs) != len(K):
@@ -418,7 +400,7 @@ class AlignedSVC(BatchLearner):
             rows, diagonal = self._precomputed_rows(X, method)
             n_values = self.n_features_in_
         else:
-            rows, diagonal = self._finite_rows(X, method), None
+            rows, diagonal = validate_rows(self, X, method), None
             n_values = count(self._reference)
         results = []
         for block in blocks(count(rows), n_values):
@@ -438,17 +420,13 @@ class AlignedSVC(BatchLearner):
             results.append(np.column_stack(columns))
         return np.concatenate(results)
 
-    def _finite_rows(self, X: Any, method: str) -> Any:
-        rows = validate_rows(self, X, method)
-        return rows if isinstance(rows, list) else check_finite(self, rows, method)
-
     def _precomputed_rows(self, X: Any, method: str) -> tuple[FloatArray, FloatArray]:
         """Return the kernel values of new samples with the training rows, and with themselves."""
         n_learned = self.n_features_in_
         values = X.toarray() if sp.issparse(X) else np.asarray(X)
         if values.ndim == 2 and values.shape[1] == n_learned + 1:
             diagonal = check_finite(self, values[:, -1:].astype(np.float64), method)[:, 0]
-            return self._finite_rows(values[:, :-1], method), diagonal
+            return validate_rows(self, values[:, :-1], method), diagonal
         if self._self_similarity is None:
             raise DataError(
                 f"k(x, x) differs between the training rows, so each new sample needs {n_learned} kernel "
@@ -456,7 +434,7 @@ class AlignedSVC(BatchLearner):
                 source=f"AlignedSVC.{method}",
                 hint="append the column k(x, x), or normalize the kernel",
             )
-        return self._finite_rows(values, method), np.full(len(values), self._self_similarity)
+        return validate_rows(self, values, method), np.full(len(values), self._self_similarity)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -509,7 +487,7 @@ def _target_alignment(K: FloatArray, signs: FloatArray) -> float:
     return float(signs @ K @ signs) / (len(signs) * norm) if norm else 0.0
 
 
-def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
+def _check_matrix(K: Any) -> FloatArray:
     """Return a precomputed kernel as a square, symmetric float64 array."""
     if K.shape[0] != K.shape[1]:
         raise DataError(
@@ -523,8 +501,6 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
     position = _native.find_asymmetry(matrix, 1e-6 * scale, num_threads())
     if position is not None:
         i, j = position
-        if not np.isfinite(matrix[i, j] - matrix[j, i]):
-            raise nonfinite_error(learner, matrix, "fit")
         raise DataError(
             f"a precomputed kernel must be symmetric; entry ({i}, {j}) is "
             f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}.",

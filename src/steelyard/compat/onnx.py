@@ -258,8 +258,9 @@ def _squared_distance(body: Any, support: FloatArray, graph: _Graph) -> str:
         differences = graph("Sub", "X", body.center)
         return graph("ReduceSum", graph("Mul", differences, differences), np.array([1]), keepdims=1)
     assert isinstance(body, KernelSphere)
-    sums = graph("MatMul", _kernel_values(body.kernel, support, graph), body.coefficients[:, None])
-    squared = graph("Sub", _diagonal(body.kernel, graph), graph("Mul", sums, 2.0))
+    kernel, weights = body.center.kernel, body.center.coef.T
+    sums = graph("MatMul", _kernel_values(kernel, support, graph), weights)
+    squared = graph("Sub", _diagonal(kernel, graph), graph("Mul", sums, 2.0))
     return graph("Max", graph("Add", squared, body.centre_length), 0.0)
 
 

@@ -24,7 +24,8 @@ from steelyard._memory import check_fits_memory
 from steelyard._threads import limit_blas, num_threads
 from steelyard._types import FloatArray, IntArray
 from steelyard.kernels import Kernel
-from steelyard.kernels.sequences import ItemTable, distinct, is_sequence_kernel, take
+from steelyard.kernels.expansion import KernelExpansion
+from steelyard.kernels.sequences import SequenceStore, distinct, is_sequence_kernel, take
 
 TOLERANCE = 1e-6  # tolerance of the optimality conditions, relative to the squared radius
 CACHE_BYTES = 256 << 20
@@ -73,8 +74,6 @@ class ClassRows:
 
     def with_more(self, batches: list[tuple[Any, FloatArray]]) -> ClassRows:
         """Return these rows together with the rows of the batches."""
-        if not batches:
-            return self
         rows, weights = zip((self.X, self.weights), *batches, strict=True)
         X: Any = [*chain.from_iterable(rows)] if isinstance(self.X, list) else np.concatenate(rows)
         return ClassRows.gather(X, np.concatenate(weights))
@@ -118,23 +117,6 @@ def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> Floa
     return np.minimum(1.0, weights * max(C, 1.0 / total) * (1.0 + 1e-12))
 
 
-def smallest_ball(
-    spec: _native.KernelSpec, X: FloatArray, bounds: FloatArray, *, tolerance: float = TOLERANCE
-) -> Ball:
-    """Return the smallest ball that encloses the rows in the feature space of the kernel."""
-    X = np.ascontiguousarray(X)
-    solution = _native.enclosing_ball(spec, X, bounds, tolerance, CACHE_BYTES, MAX_STEPS, num_threads())
-    if solution["gap"] > 10 * tolerance:
-        warnings.warn(
-            f"EnclosingClassifier: the solver stopped after {solution['steps']:,} steps; the sphere or "
-            f"ellipsoid around {len(X):,} rows is only accurate to {solution['gap']:.1e} of its squared "
-            "radius.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    return Ball(solution["alpha"], sqrt(solution["squared_radius"]))
-
-
 # -- bodies ------------------------------------------------------------------------------------------
 
 
@@ -161,7 +143,17 @@ class BodySettings:
 
     def ball(self, spec: _native.KernelSpec, X: FloatArray, rows: ClassRows) -> Ball:
         """Return the smallest ball that encloses the rows of a class, given their coordinates ``X``."""
-        return smallest_ball(spec, X, weight_bounds(rows.weights, self.C, self.outliers))
+        X, bounds = np.ascontiguousarray(X), weight_bounds(rows.weights, self.C, self.outliers)
+        solution = _native.enclosing_ball(spec, X, bounds, TOLERANCE, CACHE_BYTES, MAX_STEPS, num_threads())
+        if solution["gap"] > 10 * TOLERANCE:
+            warnings.warn(
+                f"EnclosingClassifier: the solver stopped after {solution['steps']:,} steps; the sphere or "
+                f"ellipsoid around {len(X):,} rows is only accurate to {solution['gap']:.1e} of its squared "
+                "radius.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return Ball(solution["alpha"], sqrt(solution["squared_radius"]))
 
 
 class Body(ABC):
@@ -388,43 +380,29 @@ class Ellipsoid(Body):
 
 @dataclass(frozen=True)
 class KernelSphere(Body):
-    """Ball in the feature space of a kernel, stored as the rows with positive weight in its center."""
+    """Ball in the feature space of a kernel. The center is a sum of the rows with positive weight."""
 
     ball: Ball
-    kernel: Kernel
-    support: Any  # packed rows, or a list of sequences
-    coefficients: FloatArray
-    centre_length: float
+    center: KernelExpansion  # inner product of a row with the center
+    centre_length: float  # squared length of the center
 
     @classmethod
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Self:
         kernel = settings.kernel_for(rows)
         if ball is None and is_sequence_kernel(kernel):
             _check_kernel_matrix_fits(len(rows.X))
-            table = ItemTable([kernel])
-            ball = settings.ball(table.specs()[0], table.add(rows.X), rows)
+            store = SequenceStore([kernel])
+            ball = settings.ball(store.specs()[0], store.add(rows.X), rows)
         elif ball is None:
             ball = settings.ball(kernel.spec(), rows.X, rows)
         is_support = ball.alpha > 0.0
-        X, coefficients = take(rows.X, is_support), ball.alpha[is_support]
-        support = X
-        if not isinstance(X, list):
-            support = _native.PackedRows64(X.shape[1], len(X))
-            support.append(X)
-        sphere = cls(ball, kernel, support, coefficients, 0.0)
-        return replace(sphere, centre_length=float(coefficients @ sphere._kernel_sums(X, 1)))
-
-    def _kernel_sums(self, X: Any, n_threads: int) -> FloatArray:
-        """Return the inner product of each row with the center."""
-        if isinstance(X, list):
-            return np.asarray(self.kernel.block(X, self.support) @ self.coefficients)
-        sums = np.empty(len(X))
-        self.support.kernel_sums(self.kernel.spec(), X, self.coefficients, sums, n_threads)
-        return sums
+        support, weights = take(rows.X, is_support), ball.alpha[is_support]
+        center = KernelExpansion(kernel, support, weights[None], np.zeros(1))
+        return cls(ball, center, float(weights @ center.scores(support)[:, 0]))
 
     def squared_distances(self, X: Any) -> FloatArray:
-        sums = self._kernel_sums(X, num_threads())
-        return np.maximum(self.kernel.diagonal(X) - 2.0 * sums + self.centre_length, 0.0)
+        products = self.center.scores(X)[:, 0]
+        return np.maximum(self.center.kernel.diagonal(X) - 2.0 * products + self.centre_length, 0.0)
 
 
 @dataclass(frozen=True)

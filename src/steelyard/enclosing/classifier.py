@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +11,6 @@ from sklearn.base import clone
 from steelyard import _native
 from steelyard._concurrency import lock_of, snapshot_read, snapshot_view
 from steelyard._labels import check_sortable, restored_labels
-from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import (
@@ -39,7 +37,6 @@ from steelyard.kernels.kernel import GAMMA
 from steelyard.kernels.sequences import SequenceKernel, is_sequence_kernel, restored_items, sequence_key, take
 from steelyard.params import (
     AnyOf,
-    Constraint,
     Finite,
     Fraction,
     Instance,
@@ -47,6 +44,8 @@ from steelyard.params import (
     NonNegative,
     OneOf,
     Positive,
+    parameter,
+    parametrized,
 )
 from steelyard.persistence import storable
 
@@ -54,9 +53,8 @@ from steelyard.persistence import storable
 _SURFACE_TOLERANCE = 1e-6
 
 
-@expand_shared_text
 @storable("EnclosingClassifier")
-@dataclass(eq=False, repr=False, kw_only=True)
+@parametrized(kw_only=True)
 class EnclosingClassifier(MergingMixin, Learner):
     r"""Minimum enclosing sphere or ellipsoid per class, with open-set prediction.
 
@@ -158,30 +156,23 @@ class EnclosingClassifier(MergingMixin, Learner):
     array(['cat', 'owl'], dtype='<U3')
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "shape": OneOf("ellipsoid", "sphere"),
-        "kernel": AnyOf(
-            OneOf("linear", "polynomial", "poly", "rbf", "laplacian"),
-            Instance(SequenceKernel, description="a sequence kernel"),
-        ),
-        "gamma": GAMMA,
-        "degree": Integer(1),
-        "coef0": Finite(),
-        "C": AnyOf(OneOf(None), Positive()),
-        "outliers": Fraction(0.0, 1.0),
-        "ridge": AnyOf(NonNegative(), OneOf("auto")),
-    }
     # Bodies are computed from all distinct rows, so memory grows with the number of distinct rows.
     _traits = Traits(exact=True, bounded_memory=False)
 
-    shape: str = "ellipsoid"
-    kernel: str | SequenceKernel = "linear"
-    gamma: float | str = "scale"
-    degree: int = 3
-    coef0: float = 0.0
-    C: float | None = None
-    outliers: float = 0.0
-    ridge: float | str = 0.01
+    shape: str = parameter("ellipsoid", OneOf("ellipsoid", "sphere"))
+    kernel: str | SequenceKernel = parameter(
+        "linear",
+        AnyOf(
+            OneOf("linear", "polynomial", "poly", "rbf", "laplacian"),
+            Instance(SequenceKernel, description="a sequence kernel"),
+        ),
+    )
+    gamma: float | str = parameter("scale", GAMMA)
+    degree: int = parameter(3, Integer(1))
+    coef0: float = parameter(0.0, Finite())
+    C: float | None = parameter(None, AnyOf(OneOf(None), Positive()))
+    outliers: float = parameter(0.0, Fraction(0.0, 1.0))
+    ridge: float | str = parameter(0.01, AnyOf(NonNegative(), OneOf("auto")))
 
     # -- learning and forgetting --------------------------------------------------------------------
 
@@ -479,39 +470,34 @@ def _replaced(labels: NDArray[Any], mask: NDArray[np.bool_], label: Label) -> ND
 class ClassState:
     """Rows of one class and a cache of its body. Instances are immutable, except that the cache is filled.
 
-    New batches are appended to a list that successive states share. Each state uses only its first
-    ``n_batches`` entries.
+    New batches form a linked list, whose entries successive states share, until the rows are needed.
     """
 
-    def __init__(
-        self, rows: ClassRows, batches: list[tuple[Any, FloatArray]] | None = None, n_batches: int = 0
-    ) -> None:
-        self._content = rows, [] if batches is None else batches, n_batches
+    def __init__(self, rows: ClassRows, batches: tuple[Any, ...] = ()) -> None:
+        self._content = rows, batches
         self._cached: tuple[BodySettings, Ball, Body | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A body may contain native objects, which cannot be pickled, so it is rebuilt from the ball.
-        (rows, batches, n_batches), cached = self._content, self._cached
-        return {
-            "_content": (rows, batches[:n_batches], n_batches),
-            "_cached": None if cached is None else (*cached[:2], None),
-        }
+        rows, cached = self.rows, self._cached
+        return {"_content": (rows, ()), "_cached": None if cached is None else (*cached[:2], None)}
 
     def with_more(self, X: Any, weights: FloatArray) -> ClassState:
         """Return the state with more rows added."""
-        rows, batches, n_batches = self._content
-        if len(batches) != n_batches:  # another state has already appended to the shared list
-            batches = batches[:n_batches]
-        batches.append((X, weights))
-        return ClassState(rows, batches, n_batches + 1)
+        rows, batches = self._content
+        return ClassState(rows, (batches, X, weights))
 
     @property
     def rows(self) -> ClassRows:
         """All rows of the class."""
-        rows, batches, n_batches = self._content
-        if n_batches:
-            rows = rows.with_more(batches[:n_batches])
-            self._content = rows, [], 0
+        rows, batches = self._content
+        if batches:
+            newest_first = []
+            while batches:
+                batches, X, weights = batches
+                newest_first.append((X, weights))
+            rows = rows.with_more(newest_first[::-1])
+            self._content = rows, ()
         return rows
 
     def cached_body(self, settings: BodySettings) -> Body | None:
@@ -537,31 +523,30 @@ class ClassState:
     @classmethod
     def restore(cls, described: dict[str, Any], settings: BodySettings, n_features: int) -> ClassState:
         """Restore the state from the result of ``describe``."""
-        weights, alpha = (np.ascontiguousarray(described[name]) for name in ("weights", "alpha"))
+        X: Any
+        weights, alpha = arrays = [np.ascontiguousarray(described[name]) for name in ("weights", "alpha")]
+        radius = float(described["radius"])
         if is_sequence_kernel(settings.kernel):
-            items = restored_items(settings.kernel, described["X"])
-            rows = ClassRows.gather(items, np.ones(len(items)))
-            if list(map(sequence_key, rows.X)) != list(map(sequence_key, items)):
-                raise ValueError("the sequences of a class are not distinct or not sorted")
-            X = np.arange(len(rows.X), dtype=np.float64)[:, None]
-            n_features = 1
+            X = restored_items(settings.kernel, described["X"])
         else:
             X = np.ascontiguousarray(described["X"])
-        radius = float(described["radius"])
-        if any(array.dtype != np.float64 for array in (X, weights, alpha)):
-            raise ValueError("rows and weights must be float64")
-        if X.ndim != 2 or X.shape[1] != n_features or not len(X) == len(weights) == len(alpha) > 0:
+            arrays.append(X)
+            if X.ndim != 2 or X.shape[1] != n_features:
+                raise ValueError("the rows of a class do not match the number of features")
+        # The comparison is also false for NaN.
+        if not all(array.dtype == np.float64 and largest_magnitude(array) <= MAX_FEATURE for array in arrays):
+            raise ValueError(f"a class contains values that are not float64 numbers up to {MAX_FEATURE:.0e}")
+        if not len(X) or not weights.shape == alpha.shape == (len(X),):
             raise ValueError("the arrays of a class do not match in shape")
-        if not (np.isfinite(X).all() and np.isfinite(weights).all() and np.isfinite(alpha).all()):
-            raise ValueError("a class contains values that are not finite")
-        if max(largest_magnitude(X), largest_magnitude(weights)) > MAX_FEATURE:
-            raise ValueError(f"a class contains values beyond {MAX_FEATURE:.0e}")
         if not ((weights > 0).all() and (alpha >= 0).all() and (alpha > 0).any() and 0 <= radius < np.inf):
             raise ValueError("a class has weights or a radius out of range")
-        if not is_sequence_kernel(settings.kernel):
-            rows = ClassRows.gather(X, weights)
-            if not np.array_equal(rows.X, X):
-                raise ValueError("the rows of a class are not distinct or not sorted")
-        state = cls(ClassRows(rows.X, weights))
+        rows = ClassRows.gather(X, weights)
+        if isinstance(X, list):
+            is_sorted = list(map(sequence_key, rows.X)) == list(map(sequence_key, X))
+        else:
+            is_sorted = np.array_equal(rows.X, X)
+        if not is_sorted:
+            raise ValueError("the rows of a class are not distinct or not sorted")
+        state = cls(rows)
         state._cached = settings, Ball(alpha, radius), None
         return state

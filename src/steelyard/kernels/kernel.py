@@ -18,7 +18,19 @@ from steelyard._types import FloatArray
 from steelyard._validation import MAX_KERNEL_VALUE, canonical_csr, first_nonfinite, largest_magnitude
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.kernels.sequences import SequenceKernel, StoredKernel
-from steelyard.params import AnyOf, Constraint, Finite, Function, Integer, OneOf, Positive, check_params
+from steelyard.params import (
+    MAX_COUNT,
+    AnyOf,
+    Finite,
+    Function,
+    Integer,
+    OneOf,
+    Positive,
+    check_params,
+    constraints_of,
+    parameter,
+    parametrized,
+)
 from steelyard.persistence import storable
 
 Floats = NDArray[Any]  # float32 or float64
@@ -35,13 +47,9 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "precomputed": (),
 }
 _NATIVE = [name for name in _PARAMETERS if name != "precomputed"]
-GAMMA = AnyOf(Positive(), OneOf("scale", "auto", "median"))  # constraint on the parameter gamma
-_CONSTRAINTS: dict[str, Constraint] = {
-    "kernel": AnyOf(OneOf(*_PARAMETERS, "poly"), Function("a function of two collections of samples")),
-    "gamma": GAMMA,
-    "degree": Integer(0, 2**31 - 1),
-    "coef0": Finite(),
-}
+# Constraints of the parameters kernel and gamma.
+KERNEL = AnyOf(OneOf(*_PARAMETERS, "poly"), Function("a function of two collections of samples"))
+GAMMA = AnyOf(Positive(), OneOf("scale", "auto", "median"))
 _MAX_MEDIAN_ROWS = 500  # 500 rows have 125,000 pairs, which estimate the median to a few parts in a thousand
 
 
@@ -90,14 +98,14 @@ class Kernel:
     Kernel('polynomial', gamma=2.0, degree=3, coef0=0.0)
     """
 
-    kernel: str | KernelFunction = "rbf"
+    kernel: str | KernelFunction = parameter("rbf", KERNEL)
     _: KW_ONLY
-    gamma: float | str = 1.0
-    degree: int = 3
-    coef0: float = 0.0
+    gamma: float | str = parameter(1.0, GAMMA)
+    degree: int = parameter(3, Integer(0, MAX_COUNT))
+    coef0: float = parameter(0.0, Finite())
 
     def __post_init__(self) -> None:
-        check_params(self, _CONSTRAINTS)
+        check_params(self, constraints_of(Kernel))
         values: dict[str, Any] = {"degree": int(self.degree), "coef0": float(self.coef0)}
         if not isinstance(self.gamma, str):
             values["gamma"] = float(self.gamma)
@@ -268,6 +276,7 @@ class Kernel:
 
 
 @storable("PrecomputedKernel")
+@parametrized()
 class PrecomputedKernel(StoredKernel):
     """Kernel given by a matrix of values. A sample is the index of its row in the matrix.
 
@@ -295,8 +304,7 @@ class PrecomputedKernel(StoredKernel):
     array([1, 2])
     """
 
-    def __init__(self, matrix: Any) -> None:
-        self.matrix = matrix
+    matrix: Any
 
     def __call__(self, X: Any, Z: Any) -> FloatArray:
         """Return the kernel values of every sample of ``X`` with every sample of ``Z``."""

@@ -1,4 +1,4 @@
-"""Sequence kernels, and the table of sequences for native learners.
+"""Sequence kernels, and the store of sequences for native learners.
 
 A sequence kernel is a function of two collections that returns the matrix of their kernel values. Every
 kernel learner accepts a sequence kernel as ``kernel``. Its parameters follow the conventions of
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -23,7 +23,18 @@ from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
-from steelyard.params import AnyOf, Constraint, Integer, NonNegative, OneOf, Positive, Switch, check_params
+from steelyard.params import (
+    AnyOf,
+    Constraint,
+    Integer,
+    NonNegative,
+    OneOf,
+    Positive,
+    Switch,
+    check_params,
+    parameter,
+    parametrized,
+)
 from steelyard.persistence import storable
 
 if TYPE_CHECKING:
@@ -170,7 +181,7 @@ class SequenceKernel(StoredKernel):
 
 
 @storable("GlobalAlignmentKernel")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class GlobalAlignmentKernel(SequenceKernel):
     r"""Global alignment kernel of trajectories: the sum over all alignments of their scores.
 
@@ -214,18 +225,13 @@ class GlobalAlignmentKernel(SequenceKernel):
     array([[1.   , 0.651, 0.   ]])
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "gamma": AnyOf(Positive(), OneOf("median")),
-        "band": AnyOf(OneOf(None), Integer(1)),
-        "normalize": Switch(),
-    }
     _loops = _Loops(_native.log_alignment_matrix, _native.log_alignment_block, _native.log_alignment_diagonal)
     _no_elements = np.empty((0, 1))
 
-    gamma: float | str = "median"
+    gamma: float | str = parameter("median", AnyOf(Positive(), OneOf("median")))
     _: KW_ONLY
-    band: int | None = None
-    normalize: bool = True
+    band: int | None = parameter(None, AnyOf(OneOf(None), Integer(1)))
+    normalize: bool = parameter(True, Switch())
 
     def resolve(self, X: Any) -> Self:
         """Return this kernel with gamma computed from the trajectories ``X``."""
@@ -275,7 +281,7 @@ class GlobalAlignmentKernel(SequenceKernel):
 
 
 @storable("EditKernel")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class EditKernel(SequenceKernel):
     r"""Edit kernel of strings: the sum over all edit scripts of their weights.
 
@@ -311,20 +317,14 @@ class EditKernel(SequenceKernel):
            [0.   , 0.   , 1.   ]])
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "gamma": Positive(),
-        "substitution": NonNegative(),
-        "gap": NonNegative(),
-        "normalize": Switch(),
-    }
     _loops = _Loops(_native.log_edit_matrix, _native.log_edit_block, _native.log_edit_diagonal)
     _no_elements = np.empty(0, np.int32)
 
-    gamma: float = 1.0
+    gamma: float = parameter(1.0, Positive())
     _: KW_ONLY
-    substitution: float = 1.0
-    gap: float = 1.0
-    normalize: bool = True
+    substitution: float = parameter(1.0, NonNegative())
+    gap: float = parameter(1.0, NonNegative())
+    normalize: bool = parameter(True, Switch())
 
     def _numbers(self) -> tuple[float, float]:
         # The native loops do not handle weights of exactly 0; 1e-300 has no visible effect.
@@ -409,25 +409,63 @@ class SequenceStore:
     """Store of distinct sequences in numbered slots, for learners whose rows are numbers.
 
     A native learner represents a sequence by a row with one number, its slot. Equal sequences share a slot,
-    so ``forget`` finds them again. Slots of removed sequences are reused.
+    so ``forget`` finds them again. Slots of removed sequences are reused. The store also contains the values
+    of the given kernels for all pairs of its sequences.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: Sequence[Kernel] = ()) -> None:
         self._items: list[Any] = []
         self._slots: dict[Any, int] = {}
         self._free: list[int] = []
+        self._kernels = list(kernels)
+        self._tables = [_native.KernelTable() for _ in kernels]
+        self._values = [np.empty((0, 0)) for _ in kernels]
 
     def __len__(self) -> int:
         return len(self._slots)
 
+    def copy(self) -> SequenceStore:
+        """Return an independent copy with the same sequences in the same slots."""
+        copied = SequenceStore(self._kernels)
+        copied._items, copied._slots, copied._free = list(self._items), dict(self._slots), list(self._free)
+        copied._set_values([values.copy() for values in self._values])
+        return copied
+
+    def specs(self) -> list[_native.KernelSpec]:
+        """Return native kernels that read their values from this store."""
+        return [_native.KernelSpec.lookup(table) for table in self._tables]
+
     def add(self, items: list[Any]) -> FloatArray:
         """Add sequences that are not stored yet. Return the slots of all given sequences as one column."""
-        keys = list(map(sequence_key, items))
+        keys, new = list(map(sequence_key, items)), []
         for key, item in zip(keys, items, strict=True):
             if key not in self._slots:
                 slot = self._slots[key] = self._free.pop() if self._free else len(self._items)
                 self._items[slot : slot + 1] = [item]
+                new.append(slot)
+        if new and self._kernels:
+            self._add_values(sorted(new))
         return np.array([self._slots[key] for key in keys], dtype=np.float64).reshape(-1, 1)
+
+    def _add_values(self, new: list[int]) -> None:
+        """Compute the kernel values of new sequences with all sequences."""
+        old = sorted(set(self._slots.values()).difference(new))
+        capacity = len(self._values[0])
+        if len(self._items) > capacity:
+            more = max(len(self._items), 2 * capacity) - capacity
+            self._set_values([np.pad(values, (0, more)) for values in self._values])
+        added, others = self.at(np.array(new)), self.at(np.array(old))
+        for kernel, values in zip(self._kernels, self._values, strict=True):
+            values[np.ix_(new, new)] = kernel.block(added)
+            if others:
+                block = kernel.block(added, others)
+                values[np.ix_(new, old)] = block
+                values[np.ix_(old, new)] = block.T
+
+    def _set_values(self, values: list[FloatArray]) -> None:
+        self._values = values
+        for table, matrix in zip(self._tables, values, strict=True):
+            table.set(matrix)
 
     def at(self, rows: NDArray[Any]) -> list[Any]:
         """Return the sequences whose slots are given."""
@@ -440,49 +478,3 @@ class SequenceStore:
             del self._slots[key]
             self._items[slot] = None
             self._free.append(slot)
-
-
-class ItemTable(SequenceStore):
-    """Sequence store that also contains the values of some kernels for all pairs of its sequences."""
-
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
-        super().__init__()
-        self._kernels = list(kernels)
-        self._tables = [_native.KernelTable() for _ in kernels]
-        self._values = [np.empty((0, 0)) for _ in kernels]
-
-    def copy(self) -> ItemTable:
-        """Return an independent copy with the same sequences in the same slots."""
-        copied = ItemTable(self._kernels)
-        copied._items, copied._slots, copied._free = list(self._items), dict(self._slots), list(self._free)
-        copied._set_values([values.copy() for values in self._values])
-        return copied
-
-    def specs(self) -> list[_native.KernelSpec]:
-        """Return native kernels that read their values from this table."""
-        return [_native.KernelSpec.lookup(table) for table in self._tables]
-
-    def add(self, items: list[Any]) -> FloatArray:
-        """Add new sequences and compute their kernel values. Return the slots of all given sequences."""
-        known = set(self._slots.values())
-        rows = super().add(items)
-        if len(self._slots) == len(known):
-            return rows
-        old, new = sorted(known), sorted(set(self._slots.values()) - known)
-        capacity = len(self._values[0])
-        if len(self._items) > capacity:
-            more = max(len(self._items), 2 * capacity) - capacity
-            self._set_values([np.pad(values, (0, more)) for values in self._values])
-        added, others = self.at(np.array(new)), self.at(np.array(old))
-        for kernel, values in zip(self._kernels, self._values, strict=True):
-            values[np.ix_(new, new)] = kernel.block(added)
-            if others:
-                block = kernel.block(added, others)
-                values[np.ix_(new, old)] = block
-                values[np.ix_(old, new)] = block.T
-        return rows
-
-    def _set_values(self, values: list[FloatArray]) -> None:
-        self._values = values
-        for table, matrix in zip(self._tables, values, strict=True):
-            table.set(matrix)

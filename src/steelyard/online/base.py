@@ -8,16 +8,15 @@ therefore depends only on the rows and their order.
 
 A *target* is one of these binary problems. Names that contain "machine" refer to the binary models.
 
-Native models process only rows of numbers. With a sequence kernel, a row is one number: the index of the
-sequence in an :class:`~steelyard.kernels.sequences.ItemTable`, which also stores kernel values.
+Native models process only rows of numbers. With a sequence kernel, a row is one number: the slot of the
+sequence in a :class:`~steelyard.kernels.sequences.SequenceStore`, which also has the kernel values.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,8 +33,18 @@ from steelyard.base import Batch, Label, Learner, sorted_classes
 from steelyard.exceptions import DataError
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.kernels.kernel import check_kernel_range
-from steelyard.kernels.sequences import ItemTable, is_sequence_kernel, restored_items
-from steelyard.params import AnyOf, Constraint, Finite, Former, Instance, Integer, OneOf, Positive
+from steelyard.kernels.sequences import SequenceStore, is_sequence_kernel, restored_items
+from steelyard.params import (
+    AnyOf,
+    Finite,
+    Former,
+    Instance,
+    Integer,
+    OneOf,
+    Positive,
+    parameter,
+    parametrized,
+)
 
 Signs = NDArray[np.int8]
 
@@ -229,28 +238,27 @@ def _draw_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**63, dtype=np.int64))
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@parametrized(kw_only=True)
 class KernelParameters:
     """Parameters of the learners with one kernel."""
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "kernel": AnyOf(
+    kernel: str | SequenceKernel = parameter(
+        "rbf",
+        AnyOf(
             OneOf("rbf", "linear", "polynomial", "poly", "laplacian", "sigmoid"),
             Instance(SequenceKernel, description="a sequence kernel"),
         ),
-        "gamma": Former(
+    )
+    gamma: float | str = parameter(
+        1.0,
+        Former(
             AnyOf(Positive(), OneOf("scale", "median")),
             auto="gamma='auto' meant the median distance in this learner and 1 / n_features in others; "
             "write gamma='median' to keep the former behaviour",
         ),
-        "degree": Integer(0),
-        "coef0": Finite(),
-    }
-
-    kernel: str | SequenceKernel = "rbf"
-    gamma: float | str = 1.0
-    degree: int = 3
-    coef0: float = 0.0
+    )
+    degree: int = parameter(3, Integer(0))
+    coef0: float = parameter(0.0, Finite())
 
     def _make_kernels(self, X: Any) -> list[Kernel]:
         """Return the kernel. A value such as gamma="median" is computed from the rows of ``X``."""
@@ -261,7 +269,7 @@ class KernelParameters:
 class KernelLearner(OnlineLearner):
     """Base class of kernel learners. Native models process the rows of ``X``, or indices of sequences."""
 
-    _items: ItemTable | None  # table of sequences, or None if rows are numbers
+    _store: SequenceStore | None  # store of sequences, or None if rows are numbers
     _kernels: list[Kernel]  # kernels in use, with numeric gamma
 
     @abstractmethod
@@ -286,7 +294,7 @@ class KernelLearner(OnlineLearner):
 
     def _set_kernels(self, kernels: list[Kernel]) -> None:
         self._kernels = kernels
-        self._items = ItemTable(kernels) if any(map(is_sequence_kernel, kernels)) else None
+        self._store = SequenceStore(kernels) if any(map(is_sequence_kernel, kernels)) else None
 
     def _restore_kernels(self, trees: list[Any], dtype: str) -> None:
         """Restore the kernels of a file, and check the dtype of its support vectors."""
@@ -297,33 +305,33 @@ class KernelLearner(OnlineLearner):
         self._set_kernels([Kernel.from_tree(tree) for tree in trees])
 
     def _specs(self) -> list[_native.KernelSpec]:
-        return [kernel.spec() for kernel in self._kernels] if self._items is None else self._items.specs()
+        return [kernel.spec() for kernel in self._kernels] if self._store is None else self._store.specs()
 
     def _width(self) -> int:
         """Return the number of columns of the rows that the native models process."""
-        return self.n_features_in_ if self._items is None else 1
+        return self.n_features_in_ if self._store is None else 1
 
     def _to_samples(self, rows: NDArray[Any]) -> Any:
         """Convert rows in the format of the native models to samples in the format of the caller."""
-        return rows if self._items is None else self._items.at(rows)
+        return rows if self._store is None else self._store.at(rows)
 
     def _to_rows(self, samples: Any) -> Any:
         """Convert samples from a file to rows in the format of the native models."""
-        if self._items is None:
+        if self._store is None:
             return samples
-        return self._items.add(restored_items(self._kernels[0].kernel, samples))
+        return self._store.add(restored_items(self._kernels[0].kernel, samples))
 
     def _learn(self, batch: Batch) -> None:
         check_kernel_range(self._kernels, batch.X, type(self).__name__)
         super()._learn(batch)
 
     def _sweep(self, X: Any, signs: Signs) -> None:
-        if self._items is None:
+        if self._store is None:
             self._learn_rows(self._convert_rows(X), signs)
             return
         self._copy_machines()
-        # The item table computes the kernel values of new sequences in blocks, by one native call per block.
+        # The store computes the kernel values of new sequences in blocks, by one native call per block.
         for begin in range(0, len(X), _SWEEP_SEQUENCES):
             block = slice(begin, begin + _SWEEP_SEQUENCES)
-            self._learn_rows(self._items.add(X[block]), np.ascontiguousarray(signs[:, block]))
-            self._items.retain(self._stored_rows())
+            self._learn_rows(self._store.add(X[block]), np.ascontiguousarray(signs[:, block]))
+            self._store.retain(self._stored_rows())

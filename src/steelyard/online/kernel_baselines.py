@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._concurrency import synchronized
-from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Batch, Traits
@@ -21,7 +20,6 @@ from steelyard.online.base import KernelLearner, KernelParameters, Signs
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
-    Constraint,
     Fraction,
     Integer,
     NonNegative,
@@ -29,6 +27,8 @@ from steelyard.params import (
     Positive,
     RandomSeed,
     Switch,
+    parameter,
+    parametrized,
 )
 from steelyard.persistence import storable
 
@@ -38,7 +38,6 @@ _NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
 class KernelExpansionLearner(KernelParameters, KernelLearner):
     """Base class of NORMA, RBP, Forgetron and Projectron, whose update rule is ``_learn_rows``."""
 
-    _constraints: ClassVar[dict[str, Constraint]] = KernelParameters._constraints
     _expansions: list[Any]  # native KernelExpansion64 or KernelExpansion32 objects, one for each target
     _dtype: np.dtype[Any]
 
@@ -48,7 +47,7 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
     def _start(self, batch: Batch) -> None:
         super()._start(batch)
         self._expansions = []
-        self._dtype = np.dtype(np.float64) if self._items is not None else batch.X.dtype
+        self._dtype = np.dtype(np.float64) if self._store is not None else batch.X.dtype
 
     def _add_target(self) -> None:
         self._expansions.append(_expansion_type(self._dtype)(self._specs()[0], self._width()))
@@ -57,8 +56,8 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
         self._expansions += self._copied()[:1]
 
     def _copy_machines(self) -> None:
-        if self._items is not None:
-            self._items = self._items.copy()
+        if self._store is not None:
+            self._store = self._store.copy()
         self._expansions = self._copied()
 
     def _copied(self, dtype: np.dtype[Any] | None = None) -> list[Any]:
@@ -71,18 +70,13 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
         return X.astype(self._dtype, copy=False)
 
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
-        if self._items is not None:
-            return np.array([self._sequence_scores(expansion, X) for expansion in self._expansions])
-        is_wider = self._dtype == np.float32 and X.dtype == np.float64
-        expansions = self._copied(X.dtype) if is_wider else self._expansions
-        rows = X if self._dtype == np.float32 else X.astype(self._dtype, copy=False)
+        if isinstance(X, list):
+            blocks = [self._kernels[0].block(X, self._vectors(e)) for e in self._expansions]
+            return np.array([b @ e.coef + e.bias for b, e in zip(blocks, self._expansions, strict=True)])
+        dtype = np.promote_types(self._dtype, X.dtype)
+        expansions = self._expansions if dtype == self._dtype else self._copied(dtype)
+        rows = X.astype(dtype, copy=False)
         return np.array([expansion.scores(rows, num_threads()) for expansion in expansions])
-
-    def _sequence_scores(self, expansion: Any, items: Any) -> FloatArray:
-        stored = self._vectors(expansion)
-        if not stored:
-            return np.full(len(items), expansion.bias)
-        return self._kernels[0].block(items, stored) @ np.asarray(expansion.coef) + expansion.bias
 
     def _vectors(self, expansion: Any) -> Any:
         """Return the support vectors of an expansion in the format of the caller."""
@@ -116,7 +110,7 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
             return RememberedRows(rows)
         # The sign of the weight of a support vector is its class.
         labels = [self._labels[int(weight <= 0.0)] for weight in self._expansions[0].coef]
-        return RememberedRows(rows, np.array([*labels, None], dtype=object)[:-1])
+        return RememberedRows(rows, np.array(labels, dtype=object))
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         parts = [
@@ -165,9 +159,8 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
         return _expansion_type(dtype).from_state(self._specs()[0], **arrays, **numbers)
 
 
-@expand_shared_text
 @storable("NORMA")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class NORMA(KernelExpansionLearner):
     r"""NORMA: stochastic gradient descent on the soft margin loss with a kernel, in the nu parametrization.
 
@@ -215,19 +208,13 @@ class NORMA(KernelExpansionLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
-        "learning_rate": Positive(),
-        "regularization": NonNegative(),
-        "nu": Fraction(),
-        "memory": AnyOf(OneOf(None), Integer(1, MAX_COUNT)),
-    }
     _traits = Traits(bounded_memory=False)
 
-    learning_rate: float = 0.1
-    regularization: float = 0.01
+    learning_rate: float = parameter(0.1, Positive())
+    regularization: float = parameter(0.01, NonNegative())
     _: KW_ONLY
-    nu: float = 0.1
-    memory: int | None = None
+    nu: float = parameter(0.1, Fraction())
+    memory: int | None = parameter(None, AnyOf(OneOf(None), Integer(1, MAX_COUNT)))
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -250,9 +237,8 @@ class NORMA(KernelExpansionLearner):
         )
 
 
-@expand_shared_text
 @storable("RBP")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class RBP(KernelExpansionLearner):
     r"""Randomized budget perceptron: removes a random support vector when the budget is exceeded.
 
@@ -288,22 +274,16 @@ class RBP(KernelExpansionLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
-        "budget": Integer(1, MAX_COUNT),
-        "random_state": RandomSeed(),
-    }
-
-    budget: int = 100
+    budget: int = parameter(100, Integer(1, MAX_COUNT))
     _: KW_ONLY
-    random_state: Any = None
+    random_state: Any = parameter(None, RandomSeed())
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.random_budget_sweep(self._expansions, rows, signs, budget=int(self.budget), seed=self._seed)
 
 
-@expand_shared_text
 @storable("Forgetron")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class Forgetron(KernelExpansionLearner):
     r"""Forgetron: kernel perceptron that shrinks its weights before it removes the oldest support vector.
 
@@ -346,19 +326,14 @@ class Forgetron(KernelExpansionLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
-        "budget": Integer(1, MAX_COUNT),
-    }
-
-    budget: int = 100
+    budget: int = parameter(100, Integer(1, MAX_COUNT))
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.forgetron_sweep(self._expansions, rows, signs, budget=int(self.budget))
 
 
-@expand_shared_text
 @storable("Projectron")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class Projectron(KernelExpansionLearner):
     r"""Projectron: kernel perceptron that projects samples onto the span of its support vectors.
 
@@ -407,15 +382,11 @@ class Projectron(KernelExpansionLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
-        "threshold": Positive(),
-        "margin": Switch(),
-    }
     _traits = Traits(bounded_memory=False)
 
-    threshold: float = 0.1
+    threshold: float = parameter(0.1, Positive())
     _: KW_ONLY
-    margin: bool = False
+    margin: bool = parameter(False, Switch())
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.projectron_sweep(

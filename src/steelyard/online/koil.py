@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from steelyard import _native
 from steelyard._concurrency import synchronized
-from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Batch
@@ -24,7 +23,6 @@ from steelyard.online.base import KernelLearner, KernelParameters, Signs
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
-    Constraint,
     Fraction,
     Instance,
     Integer,
@@ -35,6 +33,8 @@ from steelyard.params import (
     Positive,
     RandomSeed,
     Switch,
+    parameter,
+    parametrized,
 )
 from steelyard.persistence import storable
 from steelyard.thresholds import gmean_threshold
@@ -45,35 +45,23 @@ _POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
 _MAX_FLOAT32_C = 1e3
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@parametrized(kw_only=True)
 class KoilLearner(KernelLearner):
     """Base class of KOIL and MultiKernelKOIL. The first rows fix kernels, budget and policy."""
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "C": Positive(),
-        "budget": AnyOf(Integer(1, MAX_COUNT), PairOf(Integer(1, MAX_COUNT))),
-        "n_neighbors": Integer(1, MAX_COUNT),
-        "learning_rate": Fraction(0.0, 1.0, ends=False),
-        "rate_decay": Fraction(0.0, 1.0),
-        "loss": OneOf("hinge", "smooth"),
-        "policy": OneOf(*_POLICIES),
-        "select_first": OneOf("violators", "nearest"),
-        "store_all": Switch(),
-        "threshold": OneOf("gmean", "zero"),
-        "random_state": RandomSeed(),
-    }
-
-    C: float = 1.0
-    budget: int | tuple[int, int] = 100
-    n_neighbors: int = 10
-    learning_rate: float = 0.01
-    rate_decay: float = 0.0
-    loss: str = "hinge"
-    policy: str = "reservoir++"
-    select_first: str = "violators"
-    store_all: bool = False
-    threshold: str = "gmean"
-    random_state: Any = None
+    C: float = parameter(1.0, Positive())
+    budget: int | tuple[int, int] = parameter(
+        100, AnyOf(Integer(1, MAX_COUNT), PairOf(Integer(1, MAX_COUNT)))
+    )
+    n_neighbors: int = parameter(10, Integer(1, MAX_COUNT))
+    learning_rate: float = parameter(0.01, Fraction(0.0, 1.0, ends=False))
+    rate_decay: float = parameter(0.0, Fraction(0.0, 1.0))
+    loss: str = parameter("hinge", OneOf("hinge", "smooth"))
+    policy: str = parameter("reservoir++", OneOf(*_POLICIES))
+    select_first: str = parameter("violators", OneOf("violators", "nearest"))
+    store_all: bool = parameter(False, Switch())
+    threshold: str = parameter("gmean", OneOf("gmean", "zero"))
+    random_state: Any = parameter(None, RandomSeed())
 
     def _stored_rows(self) -> NDArray[Any]:
         return self._ensemble.vectors
@@ -105,21 +93,9 @@ class KoilLearner(KernelLearner):
                 hint="start with more rows, or pass one number for all classes",
             )
         # The positive class of the first binary model is the first label of the stream. The positive class of
-        # the learner is the second label in sorted order.
+        # the learner is the second label in sorted order, which has the code 1.
         counted = batch.codes if batch.weights is None else batch.codes[batch.weights > 0]
-        first_is_positive = len(counted) and batch.labels[counted[0]] == sorted(batch.labels)[1]
-        return (negative, positive) if first_is_positive else (positive, negative)
-
-    def _check_two_classes(self, batch: Batch) -> None:
-        if self._budgets[0] == self._budgets[1]:
-            return
-        known = {*self._labels, *(batch.labels[code] for code in np.unique(batch.codes))}
-        if len(known) > 2:
-            raise DataError(
-                f"a pair of budgets needs two classes; got {len(known)}. Nothing was changed.",
-                source=type(self).__name__,
-                hint="pass one number as the budget of all classes",
-            )
+        return (negative, positive) if len(counted) and counted[0] == 1 else (positive, negative)
 
     def _set_ensemble(self, ensemble: Any) -> None:
         self._ensemble = ensemble  # a native KoilEnsemble64 or KoilEnsemble32
@@ -127,7 +103,7 @@ class KoilLearner(KernelLearner):
 
     def _ensemble_type(self, rows: Any) -> Any:
         """Return the native ensemble type: float32 if weights and scores stay in the range of float32."""
-        if self._items is not None or rows.dtype != np.float32:
+        if self._store is not None or rows.dtype != np.float32:
             return _native.KoilEnsemble64
         # Gradient steps on squared losses can diverge, and float32 would overflow earlier than float64.
         stable = self.loss == "hinge" or self.learning_rate * self.C * self.n_neighbors <= 0.5
@@ -141,13 +117,19 @@ class KoilLearner(KernelLearner):
         self._ensemble.copy_target(0)
 
     def _copy_machines(self) -> None:
-        vectors, state = self._ensemble.vectors, self._machines_state()
-        if self._items is not None:
-            self._items = self._items.copy()
-        self._set_ensemble(self._build(state, vectors))
+        if self._store is not None:
+            self._store = self._store.copy()
+        self._set_ensemble(self._copied(self._ensemble.vectors.dtype))
 
     def _learn(self, batch: Batch) -> None:
-        self._check_two_classes(batch)
+        if self._budgets[0] != self._budgets[1]:
+            known = {*self._labels, *(batch.labels[code] for code in np.unique(batch.codes))}
+            if len(known) > 2:
+                raise DataError(
+                    f"a pair of budgets needs two classes; got {len(known)}. Nothing was changed.",
+                    source=type(self).__name__,
+                    hint="pass one number as the budget of all classes",
+                )
         super()._learn(batch)
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
@@ -172,40 +154,31 @@ class KoilLearner(KernelLearner):
         if isinstance(self._ensemble, _native.KoilEnsemble32):
             if self._ensemble_type(X) is _native.KoilEnsemble32:
                 return X
-            self._ensemble = self._float64_ensemble()
+            self._ensemble = self._copied(np.float64)
         return X.astype(np.float64, copy=False)
 
-    def _float64_ensemble(self) -> Any:
-        """Return a float64 copy of a float32 ensemble. The conversion is exact."""
-        return self._build(self._machines_state(), np.asarray(self._ensemble.vectors, dtype=np.float64))
+    def _copied(self, dtype: DTypeLike) -> Any:
+        """Return a copy of the ensemble. The conversion from float32 to float64 is exact."""
+        return self._build(self._machines_state(), np.asarray(self._ensemble.vectors, dtype=dtype))
 
     # -- prediction -------------------------------------------------------------------------------------
 
-    def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
-        """Return decision values of shape (n_targets, n_kernels, n_rows)."""
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
         if isinstance(X, list):
-            return self._sequence_scores(X)
+            stored, weights = self.support_vectors_, self._coefficients()
+            blocks = [kernel.block(X, stored) for kernel in self._kernels]
+            return self._combine(np.stack([weights[:, k] @ b.T for k, b in enumerate(blocks)], axis=1))
         ensemble = self._ensemble
         if isinstance(ensemble, _native.KoilEnsemble64):
             X = X.astype(np.float64, copy=False)
         elif X.dtype == np.float64:
-            ensemble = self._float64_ensemble()
-        scores = ensemble.scores(X, num_threads())
-        return np.asarray(scores).reshape(-1, len(self._kernels), len(X))
-
-    def _sequence_scores(self, items: list[Any]) -> FloatArray:
-        stored, weights = self.support_vectors_, self._coefficients()
-        if not len(stored):
-            return np.zeros((*weights.shape[:2], len(items)))
-        blocks = [kernel.block(items, stored) for kernel in self._kernels]
-        return np.stack([weights[:, k] @ block.T for k, block in enumerate(blocks)], axis=1)
+            ensemble = self._copied(np.float64)
+        scores = np.asarray(ensemble.scores(X, num_threads()))
+        return self._combine(scores.reshape(-1, len(self._kernels), len(X)))
 
     @abstractmethod
     def _combine(self, scores: FloatArray) -> FloatArray:
         """Combine scores of shape (n_targets, n_kernels, n_rows) to shape (n_targets, n_rows)."""
-
-    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
-        return self._combine(self._machine_scores(X))
 
     def _target_thresholds(self) -> FloatArray:
         if self.threshold == "zero":
@@ -254,7 +227,7 @@ class KoilLearner(KernelLearner):
         else:
             own = zip(parts, self._orientation() > 0, self._labels, strict=True)
             chosen = [(rows[sides == side], label) for (rows, sides), side, label in own]
-        labels = np.array([*(label for rows, label in chosen for _ in rows), None], dtype=object)[:-1]
+        labels = np.array([label for rows, label in chosen for _ in rows], dtype=object)
         rows = np.concatenate([rows for rows, _ in chosen])
         return RememberedRows(np.asarray(rows, dtype=np.float64), labels)
 
@@ -293,9 +266,8 @@ class KoilLearner(KernelLearner):
         )
 
 
-@expand_shared_text
 @storable("KOIL")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class KOIL(KernelParameters, KoilLearner):
     r"""Kernelized online imbalanced learning (KOIL): online AUC maximization with a kernel in bounded memory.
 
@@ -402,8 +374,6 @@ class KOIL(KernelParameters, KoilLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | KernelParameters._constraints
-
     C: float = 1.0
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
@@ -430,9 +400,8 @@ class KOIL(KernelParameters, KoilLearner):
         return self._by_class(-self._target_thresholds())
 
 
-@expand_shared_text
 @storable("MultiKernelKOIL")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class MultiKernelKOIL(KoilLearner):
     r"""KOIL with multiple kernels (KOIL-MKL): kernels with small losses get large weights and more samples.
 
@@ -515,20 +484,14 @@ class MultiKernelKOIL(KoilLearner):
     'rbf'
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | {
-        "kernels": AnyOf(OneOf(None), ListOf(Instance(Kernel, dict, SequenceKernel))),
-        "combine": OneOf("sign", "score"),
-        "decay": Switch(),
-        "weight_rate": AnyOf(OneOf(None), NonNegative()),
-        "n_threads": AnyOf(OneOf(None), Integer(1)),
-    }
-
-    kernels: list[Kernel | dict[str, Any] | SequenceKernel] | None = None
+    kernels: list[Kernel | dict[str, Any] | SequenceKernel] | None = parameter(
+        None, AnyOf(OneOf(None), ListOf(Instance(Kernel, dict, SequenceKernel)))
+    )
     _: KW_ONLY
-    combine: str = "sign"
-    decay: bool = False
-    weight_rate: float | None = None
-    n_threads: int | None = 1
+    combine: str = parameter("sign", OneOf("sign", "score"))
+    decay: bool = parameter(False, Switch())
+    weight_rate: float | None = parameter(None, AnyOf(OneOf(None), NonNegative()))
+    n_threads: int | None = parameter(1, AnyOf(OneOf(None), Integer(1)))
 
     def _kernel_options(self) -> tuple[bool, float, int]:
         n_threads = num_threads() if self.n_threads is None else min(self.n_threads, num_threads())

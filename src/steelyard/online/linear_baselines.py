@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._concurrency import synchronized
 from steelyard._memory import check_fits_memory
-from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard._validation import check_magnitude
 from steelyard.base import Batch
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.online.base import OnlineLearner, Signs
-from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positive, RandomSeed
+from steelyard.params import MAX_COUNT, Integer, NonNegative, Positive, RandomSeed, parameter, parametrized
 from steelyard.persistence import storable
 from steelyard.thresholds import gmean_threshold
 
@@ -124,8 +123,8 @@ class LinearLearner(OnlineLearner):
         return {name: np.ascontiguousarray(values) for name, values in arrays.items()}
 
 
-@expand_shared_text
 @storable("OnlinePerceptron")
+@parametrized()
 class OnlinePerceptron(LinearLearner):
     r"""Perceptron: linear classifier with Rosenblatt's update rule.
 
@@ -159,9 +158,8 @@ class OnlinePerceptron(LinearLearner):
         _native.perceptron_sweep(X, signs, **arrays)
 
 
-@expand_shared_text
 @storable("OAM")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class OAM(LinearLearner):
     r"""Online AUC maximization (OAM): passive-aggressive steps on pairs with a reservoir of the other class.
 
@@ -205,16 +203,10 @@ class OAM(LinearLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "C": Positive(),
-        "budget": Integer(1, MAX_COUNT),
-        "random_state": RandomSeed(),
-    }
-
-    C: float = 1.0
+    C: float = parameter(1.0, Positive())
     _: KW_ONLY
-    budget: int = 100
-    random_state: Any = None
+    budget: int = parameter(100, Integer(1, MAX_COUNT))
+    random_state: Any = parameter(None, RandomSeed())
 
     def _start(self, batch: Batch) -> None:
         super()._start(batch)
@@ -246,9 +238,8 @@ class OAM(LinearLearner):
             raise ValueError("a reservoir contains more rows than its budget")
 
 
-@expand_shared_text
 @storable("OPAUC")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class OPAUC(LinearLearner):
     r"""One-pass AUC optimization (OPAUC): gradient steps on the squared pairwise loss from class statistics.
 
@@ -292,13 +283,8 @@ class OPAUC(LinearLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "learning_rate": Positive(),
-        "regularization": NonNegative(),
-    }
-
-    learning_rate: float = 0.001
-    regularization: float = 0.0001
+    learning_rate: float = parameter(0.001, Positive())
+    regularization: float = parameter(0.0001, NonNegative())
 
     def _shapes(self, n_features: int) -> Shapes:
         return {
@@ -338,9 +324,8 @@ class OPAUC(LinearLearner):
         return float(arrays["means"].mean(axis=0) @ arrays["weights"])
 
 
-@expand_shared_text
 @storable("AROW")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class AROW(LinearLearner):
     r"""Adaptive regularization of weights (AROW): linear classifier for many columns and sparse rows.
 
@@ -396,10 +381,9 @@ class AROW(LinearLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {"regularization": Positive()}
     _accepts_sparse = True
 
-    regularization: float = 1.0
+    regularization: float = parameter(1.0, Positive())
 
     def _shapes(self, n_features: int) -> Shapes:
         return {

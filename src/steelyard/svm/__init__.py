@@ -1,4 +1,4 @@
-"""Exact incremental kernel SVM: the estimator IncrementalSVC, its state and its decision function."""
+"""Exact incremental kernel SVM: the estimator IncrementalSVC and its state."""
 
 from steelyard.svm.estimator import IncrementalSVC
 

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard import _native
 from steelyard._concurrency import lock_of
 from steelyard._labels import all_forgotten_error
-from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
-from steelyard._validation import check_finite, check_started, validate_rows
+from steelyard._validation import check_started, validate_rows
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
+from steelyard.kernels.expansion import KernelExpansion
 from steelyard.kernels.kernel import GAMMA, Kernel
-from steelyard.params import AnyOf, ClassWeight, Constraint, Function, Integer, OneOf, Positive
+from steelyard.params import (
+    AnyOf,
+    ClassWeight,
+    Function,
+    Integer,
+    OneOf,
+    Positive,
+    parameter,
+    parametrized,
+)
 from steelyard.persistence import storable
-from steelyard.svm.expansion import KernelExpansion
 from steelyard.svm.state import Predictor, SupportState
 
 _MEGABYTE = 1 << 20
 _MAX_CACHE_MEGABYTES = 1 << 40  # far more memory than any machine has
 
 
-@expand_shared_text
 @storable("IncrementalSVC")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class IncrementalSVC(ForgettingMixin):
     r"""Kernel support vector machine that learns and forgets rows exactly.
 
@@ -145,33 +151,25 @@ class IncrementalSVC(ForgettingMixin):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "C": Positive(),
-        "kernel": AnyOf(
+    _accepts_sparse = True
+    _in_place = ("_state",)
+
+    C: float = parameter(1.0, Positive())
+    _: KW_ONLY
+    kernel: str | Callable[[Any, Any], Any] = parameter(
+        "rbf",
+        AnyOf(
             OneOf("linear", "poly", "polynomial", "rbf", "laplacian"),  # positive semi-definite kernels
             Function("a function of two tables (PrecomputedKernel(K) for a given kernel matrix)"),
         ),
-        "gamma": GAMMA,
-        "degree": Integer(0),
-        "class_weight": ClassWeight(),
-        "threshold": OneOf("zero", "gmean"),
-        "tol": Positive(),
-        "cache_size": Positive(),
-    }
-    _accepts_sparse = True
-    _finds_nonfinite = True
-    _in_place = ("_state",)
-
-    C: float = 1.0
-    _: KW_ONLY
-    kernel: str | Callable[[Any, Any], Any] = "rbf"
-    gamma: float | str = "scale"
-    degree: int = 3
+    )
+    gamma: float | str = parameter("scale", GAMMA)
+    degree: int = parameter(3, Integer(0))
     coef0: float = 0.0
-    class_weight: str | dict[Label, float] | None = None
-    threshold: str = "zero"
-    tol: float = 1e-8
-    cache_size: float = 200
+    class_weight: str | dict[Label, float] | None = parameter(None, ClassWeight())
+    threshold: str = parameter("zero", OneOf("zero", "gmean"))
+    tol: float = parameter(1e-8, Positive())
+    cache_size: float = parameter(200, Positive())
 
     @property
     def _traits(self) -> Traits:  # type: ignore[override]
@@ -182,7 +180,6 @@ class IncrementalSVC(ForgettingMixin):
     # -- learning and forgetting --------------------------------------------------------------------
 
     def _start(self, batch: Batch) -> None:
-        self._need_finite(batch.X, "fit")
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
         n_columns = 1 if isinstance(batch.X, list) else batch.X.shape[1]
         self._state = SupportState(
@@ -195,9 +192,6 @@ class IncrementalSVC(ForgettingMixin):
         self._apply(batch, None, "partial_fit")
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
-        for batch in (add, forget):
-            if batch is not None:
-                self._need_finite(batch.X, method)
         self._state.update(
             add,
             forget,
@@ -325,15 +319,7 @@ class IncrementalSVC(ForgettingMixin):
         X, predictor = validate_rows(self, X, method), self._predictor()
         if not len(predictor.classes):
             raise all_forgotten_error(f"IncrementalSVC.{method}")
-        self._need_finite(X, method)
         return predictor.expansion.scores(X.toarray() if sp.issparse(X) else X), predictor.classes
-
-    def _need_finite(self, X: Any, method: str) -> None:
-        if isinstance(X, list):  # the kernel validates sequences
-            return
-        # For single rows the native check for NaN is faster than a NumPy sum.
-        if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
-            check_finite(self, X, method)
 
     def _remembered_rows(self) -> RememberedRows:
         with lock_of(self):

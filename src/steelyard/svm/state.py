@@ -20,9 +20,9 @@ from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exceptions import DataError, SolverError
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel
+from steelyard.kernels.expansion import KernelExpansion
 from steelyard.kernels.sequences import SequenceStore, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
-from steelyard.svm.expansion import KernelExpansion
 from steelyard.thresholds import smooth_gmean_threshold
 
 # Accepted violation of solutions from files, which may have been saved with a larger tol than now.

@@ -19,8 +19,8 @@ from steelyard.ensemble.settings import CostBudget
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.kernels import Kernel
+from steelyard.kernels.expansion import KernelExpansion
 from steelyard.svm import IncrementalSVC
-from steelyard.svm.expansion import KernelExpansion
 from steelyard.svm.state import SupportState
 
 __all__ = ["KernelExpert", "KernelRule"]

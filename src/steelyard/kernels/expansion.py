@@ -11,7 +11,7 @@ import numpy as np
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.kernels import Kernel
+from steelyard.kernels.kernel import Kernel
 
 _MAX_BLOCK_VALUES = 1 << 22  # maximum number of kernel values that are held in memory at a time
 _MAX_VALUES_FOR_ONE_THREAD = 1 << 12  # number of kernel values up to which one thread is faster
@@ -39,7 +39,7 @@ class KernelExpansion:
             else:
                 step = max(1, _MAX_BLOCK_VALUES // n_vectors)
                 for begin in range(0, len(X), step):
-                    rows = X[begin : begin + step]
+                    rows = X if len(X) <= step else X[begin : begin + step]
                     values = np.empty((len(rows), n_vectors))
                     if is_native:
                         self._packed.kernel_rows(self.kernel.spec(), rows, values, n_threads)
