@@ -353,7 +353,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     def _check_rows(self, X: Any, method: str) -> Any:
         """Validate rows (kept until 0.4, because the documentation of 0.2 recommended this method)."""
-        warn_renamed("BatchLearner._check_rows()", "validate_rows(self, X, method)", stacklevel=3)
+        warn_renamed("BatchLearner._check_rows()", "validate_rows(self, X, method)")
         return validate_rows(self, X, method)
 
     def __sklearn_tags__(self) -> Any:

@@ -320,7 +320,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     ) -> Self:
         if certificate:
             old = "the parameter 'certificate' of ProximalSVC.forget"
-            warn_renamed(old, "certify_forget()", stacklevel=3)
+            warn_renamed(old, "certify_forget()")
             return self.certify_forget(X, y, sample_weight)  # type: ignore[return-value]
         return self._change(None, (X, y, sample_weight), "forget")
 
