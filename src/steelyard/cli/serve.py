@@ -11,6 +11,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
+from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,9 @@ def serve_command(
         ctx.obj = store
         return
     _check_installed()
-    _check_address(address.host, keys_file)
-    if demo and (keys_file or address.tls_cert):
+    host, port, tls_cert, tls_key = astuple(address)
+    _check_address(host, keys_file)
+    if demo and (keys_file or tls_cert):
         raise ParameterError(
             "--demo sends its rows without a key and without TLS.", hint="leave out --keys and --tls-cert."
         )
@@ -130,7 +132,7 @@ def serve_command(
 
             feed(url)
 
-    _listen(app, address, announce)
+    _listen(app, host, port, (tls_cert, tls_key), announce)
 
 
 def _configure_logging(log_format: str, log_level: str) -> None:
@@ -202,7 +204,10 @@ def _check(writer: Any, *, repair: bool) -> None:
         raise SystemExit(1)
 
 
-def _listen(app: Any, address: opt.AddressOptions, announce: Callable[[str], None]) -> None:
+def _listen(
+    app: Any, host: str, port: int, tls: tuple[Path | None, Path | None], announce: Callable[[str], None]
+) -> None:
+    tls_cert, tls_key = tls
     import uvicorn
 
     from steelyard.service.http.protocol import LimitedProtocol
@@ -210,27 +215,27 @@ def _listen(app: Any, address: opt.AddressOptions, announce: Callable[[str], Non
     config = uvicorn.Config(
         app,
         http=LimitedProtocol,
-        host=address.host,
-        port=address.port,
+        host=host,
+        port=port,
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # proxy headers are not trusted, because any client could send them
-        ssl_certfile=None if address.tls_cert is None else str(address.tls_cert),
-        ssl_keyfile=None if address.tls_key is None else str(address.tls_key),
+        ssl_certfile=None if tls_cert is None else str(tls_cert),
+        ssl_keyfile=None if tls_key is None else str(tls_key),
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     config.load()
-    if address.tls_cert is not None:
+    if tls_cert is not None:
         signal.signal(signal.SIGHUP, lambda *_: _reload_certificate(config))
     bound = config.bind_socket()
     # Without TCP_NODELAY, the second packet of a response waits 40 ms for the acknowledgement of the first.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     bound.listen(config.backlog)  # called before the address is printed, so that clients can connect at once
-    scheme = "http" if address.tls_cert is None else "https"
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    url = f"{scheme}://{host}:{bound.getsockname()[1]}"
-    announce(url)
-    print_message(f"serving at {url}/ (Ctrl-C stops)")
+    scheme = "http" if tls_cert is None else "https"
+    shown = f"[{host}]" if ":" in host else host
+    address = f"{scheme}://{shown}:{bound.getsockname()[1]}"
+    announce(address)
+    print_message(f"serving at {address}/ (Ctrl-C stops)")
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()  # loaded modules and models stay alive, and scanning them took a tenth of the running time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn shuts down and then calls this handler
