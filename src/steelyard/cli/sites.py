@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import tempfile
 import time
@@ -150,7 +149,7 @@ def _publish_masked(
             click.confirm("Do all sites show this fingerprint?", abort=True, err=True)
 
     _, message = current.send(masker, update, wait=wait, confirm=show)
-    _write_private(receipt, masker.receipt(round_name))
+    _write_receipt(receipt, masker.receipt(round_name))
     return {
         "site": name,
         "round": round_name,
@@ -186,23 +185,15 @@ def leave_command(
     print_message(f"removed {name} from round {current.name}")
 
 
-def _write_private(path: Path, data: bytes) -> None:
-    """Write a private file with the unmasked statistics of the site, which only its owner can read."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def _write_receipt(path: Path, data: bytes) -> None:
+    """Write the receipt of a round; it is private, because it has the unmasked statistics of the site."""
+    from steelyard.persistence.files import write_atomically
+
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise FileAccessError(
-            f"cannot be written: {error.strerror or error}.",
-            source=str(path),
-            hint="the message was sent; without a receipt this site can leave only by a new round",
-        ) from error
+        write_atomically(path, [data], source="receipt", is_private=True)
+    except FileAccessError as error:
+        hint = "the message was sent; without a receipt this site can leave only by a new round"
+        raise FileAccessError(error.message, source=error.source, hint=hint) from error
 
 
 _COLUMNS = ("site", "rows", "squared_error", "local_squared_error", "auc", "local_auc", "held_back")
