@@ -15,7 +15,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -98,11 +99,27 @@ def estimator_has(name: str) -> Callable[[Method], Method]:
     return has
 
 
+if TYPE_CHECKING:
+    fitted_property = property
+else:
+
+    def fitted_property(read: Callable[[BatchLearner], Any]) -> property:
+        """Return a property that does not exist before rows are learned, as scikit-learn expects."""
+
+        @wraps(read)
+        def checked(self: BatchLearner) -> Any:
+            self._need(read.__name__)
+            return read(self)
+
+        return property(checked)
+
+
 class BatchLearner(ClassifierMixin, BaseEstimator):
     """Base of all learners, and direct base of learners that need all rows at once.
 
-    A subclass defines ``_constraints``, ``_traits``, ``_start`` (create an empty state), ``_learn`` (learn a
-    validated batch), ``_scored`` (compute scores), and ``_get_state`` / ``_set_state`` for saving.
+    A subclass declares its parameters (see :mod:`steelyard.params`) and defines ``_traits``, ``_start``
+    (create an empty state), ``_learn`` (learn a validated batch), ``_scored`` (compute scores), and
+    ``_get_state`` / ``_set_state`` for saving.
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {}

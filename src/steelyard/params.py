@@ -1,7 +1,8 @@
 """Constraints on the parameters of estimators.
 
-An estimator lists its parameters as ``_constraints = {"C": Positive(), ...}``; :func:`check_params` raises an
-error for the first violation.
+An estimator declares a parameter as ``C: float = parameter(1.0, Positive())`` in a class that is decorated
+with :func:`parametrized`. Its ``_constraints`` then map each parameter to its constraint, and
+:func:`check_params` raises an error for the first violation.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._shared_text import expand_shared_text
 from steelyard.exceptions import ParameterError
 
 T = TypeVar("T")
@@ -29,6 +31,37 @@ class Constraint:
     description: str
     accepts: Callable[[Any], bool] = field(repr=False)
     hints: Mapping[str, str] = field(default_factory=dict)  # for texts that earlier versions accepted
+
+
+def parameter(default: Any, constraint: Constraint) -> Any:
+    """Return the field of a parameter in the class of an estimator."""
+    return field(default=default, metadata={"constraint": constraint})
+
+
+@dataclass_transform(eq_default=False)
+def parametrized(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
+    """Return a decorator for estimators: their annotated attributes become parameters of the constructor.
+
+    It creates a dataclass with the comparison and the representation of scikit-learn, collects the
+    constraints of the parameters, and inserts shared texts into the docstring.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        made: Any = dataclass(eq=False, repr=False, kw_only=kw_only)(cls)
+        made._constraints = constraints_of(made)
+        return expand_shared_text(made)
+
+    return decorate
+
+
+def constraints_of(cls: type) -> dict[str, Constraint]:
+    """Return the constraints of the fields of a dataclass; a new default keeps the constraint."""
+    return {
+        name: own.metadata["constraint"]
+        for base in reversed(cls.__mro__)
+        for name, own in vars(base).get("__dataclass_fields__", {}).items()
+        if "constraint" in own.metadata
+    }
 
 
 def _number(value: object) -> float:

@@ -24,7 +24,7 @@ from steelyard._validation import (
     validate_plain_rows,
     validate_rows,
 )
-from steelyard.base import BatchLearner, Label, Traits, sorted_classes
+from steelyard.base import BatchLearner, Label, Traits, fitted_property, sorted_classes
 from steelyard.ensemble.decision import DecisionState, RowCosts, ThresholdedClassifier
 from steelyard.ensemble.explanation import transformed
 from steelyard.ensemble.mixing import weigh
@@ -300,11 +300,10 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
         return positive_class(counts, self.positive, held)
 
-    @property
+    @fitted_property
     @synchronized
     def positive_(self) -> Label | None:
         """The positive class; None if there are not exactly two classes."""
-        self._need("positive_")
         return self._find_positive(self._now.buffer, self._now.decision.positive)
 
     # -- predicting ---------------------------------------------------------------------------------
@@ -315,20 +314,18 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         estimator = self.estimator_
         return self._known.at(estimator._in_place_version() if isinstance(estimator, BatchLearner) else None)
 
-    @property
+    @fitted_property
     @synchronized
     def thresholds_(self) -> FloatArray:
         """Threshold of each score column; NaN where the classifier's default threshold is used."""
-        self._need("thresholds_")
         return self._now.thresholds
 
     def _decision_state(self) -> DecisionState:
         return self._now.decision
 
-    @property
+    @fitted_property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that the classifier knows."""
-        self._need("classes_")
         return np.asarray(self.estimator_.classes_)
 
     def _is_started(self) -> bool:

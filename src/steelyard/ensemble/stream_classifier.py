@@ -22,7 +22,15 @@ from steelyard._validation import (
     validate_batch,
     validate_rows,
 )
-from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
+from steelyard.base import (
+    Batch,
+    ForgettingMixin,
+    Label,
+    Traits,
+    fitted_property,
+    snapshot_read,
+    transactional,
+)
 from steelyard.ensemble.decision import DecisionState, ThresholdedClassifier
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts.linear import LinearExpert
@@ -374,25 +382,22 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     # -- predicting ---------------------------------------------------------------------------------
 
-    @property
+    @fitted_property
     @snapshot_read
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that have rows in the window."""
-        self._need("classes_")
         return self._ensemble.snapshot.labels.copy()
 
-    @property
+    @fitted_property
     @snapshot_read
     def positive_(self) -> Label | None:
         """Positive class, or None if there are not exactly two classes."""
-        self._need("positive_")
         return self._copied_ensemble().find_positive()
 
-    @property
+    @fitted_property
     @snapshot_read
     def linear_(self) -> ProximalSVC:
         """Copy of the linear expert on all rows in the window."""
-        self._need("linear_")
         ensemble = self._copied_ensemble()
         expert = next(expert for expert in ensemble.copied_experts() if expert.config.name == "linear")
         expert.update(ensemble.stream())  # some rows may not be learned yet
@@ -402,11 +407,10 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             raise AttributeError("StreamClassifier has no linear_ while its linear expert has no rows.")
         return learner
 
-    @property
+    @fitted_property
     @snapshot_read
     def class_count_(self) -> NDArray[np.int64]:
         """Number of rows of each class in the window."""
-        self._need("class_count_")
         ensemble = self._ensemble
         pending = np.bincount(ensemble.pending.codes(), minlength=len(ensemble.labels)).astype(np.int64)
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
@@ -559,18 +563,16 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         rows, _ = self._input.dense(validate_rows(self, X, "drift_report"), self, "drift_report")
         return unlabelled_report(self._ensemble, rows)
 
-    @property
+    @fitted_property
     @snapshot_read
     def drift_events_(self) -> list[dict[str, Any]]:
         """Detected drifts, each with row, cause, columns and text."""
-        self._need("drift_events_")
         return self._ensemble.changes.event_list()
 
-    @property
+    @fitted_property
     @snapshot_read
     def drift_evidence_(self) -> float:
         """Evidence of a drift since the last one, from 0 to 1. A value of 1 records a new event."""
-        self._need("drift_evidence_")
         return self._ensemble.changes.evidence()
 
     # -- files and copies ---------------------------------------------------------------------------
