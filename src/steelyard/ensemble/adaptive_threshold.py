@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import KW_ONLY, field, replace
 from math import inf, isnan
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,7 +36,7 @@ from steelyard.ensemble.views import Views
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.params import Constraint, LabelOrNone, prior_factors
+from steelyard.params import LabelOrNone, parameter, parametrized, prior_factors
 from steelyard.persistence import storable
 from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold, signed_scores
 
@@ -53,6 +53,7 @@ class _Known(NamedTuple):
 
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("AdaptiveThresholdClassifier", former_name="MovingCut", former_parameters=_FORMER_PARAMETERS)
+@parametrized()
 class AdaptiveThresholdClassifier(ThresholdedClassifier):
     """Adaptive decision threshold for any classifier with scores.
 
@@ -113,10 +114,6 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "threshold": ThresholdChoice(),
-        "positive": LabelOrNone(),
-    }
     _traits = Traits(
         bounded_memory=False,  # the memory of the classifier is unknown
         exempt={
@@ -129,23 +126,16 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     )
     _finds_nonfinite = True  # this class checks rows before it passes them to the classifier
 
-    estimator_: Any
+    estimator: Any
+    estimator_: Any = field(init=False)
     # States before and after an update in place. The version of the classifier selects the valid one.
-    _known: VersionedValue[_Known]
+    _known: VersionedValue[_Known] = field(init=False)
+    _: KW_ONLY
+    threshold: str | dict[str, float] = parameter("gmean", ThresholdChoice())
+    positive: Label | None = parameter(None, LabelOrNone())
 
     classifier_ = renamed_attribute("estimator_", "classifier_")
     cuts_ = renamed_attribute("thresholds_", "cuts_")
-
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        threshold: str | dict[str, float] = "gmean",
-        positive: Label | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.threshold = threshold
-        self.positive = positive
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # type: ignore[override]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -58,6 +58,8 @@ from steelyard.params import (
     OneOf,
     Positive,
     absent_parameters,
+    parameter,
+    parametrized,
     prior_factors,
 )
 from steelyard.persistence import storable
@@ -87,6 +89,7 @@ def _is_window(value: Any) -> bool:
 )
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("StreamClassifier", former_parameters=_FORMER_PARAMETERS)
+@parametrized(kw_only=True)
 class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     r"""Ensemble of experts for imbalanced streams.
 
@@ -187,16 +190,6 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     describes_itself = True  # explain() can be called without rows and then describes the model
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "threshold": ThresholdChoice(),
-        "window": Constraint(
-            '"auto", a whole number of rows, a timedelta, or text such as "30d" (units s, m, h, d, w)',
-            _is_window,
-        ),
-        "compute_budget": AnyOf(OneOf("auto"), Positive()),
-        "random_state": Integer(0),
-        "positive": LabelOrNone(),
-    }
     _traits = Traits(
         exact=False,
         bounded_memory=True,
@@ -210,8 +203,20 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     )
     _accepts_sparse = True
     _finds_nonfinite = True  # RowInput.dense checks the rows
-    _input: RowInput
-    _ensemble: ExpertEnsemble
+    _input: RowInput = field(init=False)
+    _ensemble: ExpertEnsemble = field(init=False)
+
+    threshold: str | dict[str, float] = parameter("gmean", ThresholdChoice())
+    window: str | int | timedelta = parameter(
+        "auto",
+        Constraint(
+            '"auto", a whole number of rows, a timedelta, or text such as "30d" (units s, m, h, d, w)',
+            _is_window,
+        ),
+    )
+    compute_budget: str | float = parameter("auto", AnyOf(OneOf("auto"), Positive()))
+    random_state: int = parameter(0, Integer(0))
+    positive: Label | None = parameter(None, LabelOrNone())
 
     def __getattr__(self, name: str) -> Any:
         if name in {"merge", "subtract"}:  # raised as AttributeError, so that hasattr() returns False
@@ -220,21 +225,6 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
                 "ProximalSVC and TableModel(ProximalSVC()) can be merged."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __init__(
-        self,
-        *,
-        threshold: str | dict[str, float] = "gmean",
-        window: str | int | timedelta = "auto",
-        compute_budget: str | float = "auto",
-        random_state: int = 0,
-        positive: Label | None = None,
-    ) -> None:
-        self.threshold = threshold
-        self.window = window
-        self.compute_budget = compute_budget
-        self.random_state = random_state
-        self.positive = positive
 
     # -- learning -----------------------------------------------------------------------------------
 
