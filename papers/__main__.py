@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from papers.sections import read_sections
 from papers.storage import can_draw, write_report
 from papers.tables import header, lines
 from steelyard._threads import num_threads
+from steelyard.cli import options as opt
 from steelyard.cli.app import ErrorHandlingGroup
-from steelyard.cli.output import emit_json, emit_table, json_option, print_status, stderr_console
+from steelyard.cli.output import emit_json, emit_table, print_status, stderr_console
 
 __all__ = ["papers_command"]
 
@@ -29,9 +32,8 @@ def papers_command() -> None:
     """Recompute the tables and figures of the papers on which this library is based."""
 
 
-@papers_command.command("list")
-@json_option
-def list_command(as_json: bool) -> None:
+@opt.command("list", papers_command)
+def list_command(as_json: bool = opt.as_json) -> None:
     """List the experiments."""
     known = [{"name": e.name, "paper": e.paper, "title": e.title} for e in experiments().values()]
     if as_json:
@@ -40,27 +42,24 @@ def list_command(as_json: bool) -> None:
         emit_table(["name", "paper", "title"], known)
 
 
-@papers_command.command("run")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...|all")
-@click.option(
-    "--data-dir",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of datasets.  [STEELYARD_DATA]",
-)
-@click.option("--quick", is_flag=True, help="Fewer rounds: minutes for everything.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes.  [number of cores]")
-@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("papers-results"),
-    show_default=True,
-    help="Folder for CSV, figures and reports.",
-)
-@json_option
-def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
+@opt.command("run", papers_command)
+def run_command(
+    names: tuple[str, ...] = opt.argument(nargs=-1, required=True, metavar="NAME...|all"),
+    data_dir: Path | None = opt.option(
+        "Folder of datasets.  [STEELYARD_DATA]", type=click.Path(exists=True, file_okay=False, path_type=Path)
+    ),
+    quick: bool = opt.flag("Fewer rounds: minutes for everything."),
+    jobs: int | None = opt.count("Number of processes.  [number of cores]"),
+    resume: bool = opt.flag("Continue an interrupted run."),
+    seed: int = opt.count("", minimum=0, default=0),
+    output: Path = opt.option(
+        "Folder for CSV, figures and reports.",
+        names="-o --output",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path("papers-results"),
+    ),
+    as_json: bool = opt.as_json,
+) -> None:
     """Run experiments and print published and computed numbers side by side.
 
     NAME is a name of `python -m papers list`, or the beginning of several (`dcil`); `all` runs them all. A
@@ -71,13 +70,16 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
     """
     chosen = _chosen(names)
     reports: list[Report] = []
-    cells = Cells(output / "cells", resume=options.pop("resume"))
+    cells = Cells(output / "cells", resume=resume)
+    context = partial(
+        Context, data_dir=data_dir, quick=quick, seed=seed, jobs=jobs or num_threads(), cells=cells
+    )
     if not can_draw():
         print_status("figures are not drawn: pip install 'steelyard[plots]'")
     try:
         with _bar() as bar:
             for number, experiment in enumerate(chosen, start=1):
-                report = _run_one(experiment, options, cells, bar, f"{number}/{len(chosen)}")
+                report = _run_one(experiment, context, bar, f"{number}/{len(chosen)}")
                 write_report(report, output)
                 reports.append(report)
                 if not as_json:
@@ -91,19 +93,19 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
     click.echo(f"results: {output}", err=True)
 
 
-@papers_command.command("page")
-@click.argument(
-    "results", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The Markdown file to write; its figures are written to _static/papers in the same folder.",
-)
-@json_option
-def page_command(results: tuple[Path, ...], output: Path, as_json: bool) -> None:
+@opt.command("page", papers_command)
+def page_command(
+    results: tuple[Path, ...] = opt.argument(
+        nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+    ),
+    output: Path = opt.option(
+        "The Markdown file to write; its figures are written to _static/papers in the same folder.",
+        names="-o --output",
+        required=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+    ),
+    as_json: bool = opt.as_json,
+) -> None:
     """Write the documentation pages of the experiments from the RESULTS folders of `python -m papers run`."""
     write_page(results, output)
     if as_json:
@@ -111,10 +113,11 @@ def page_command(results: tuple[Path, ...], output: Path, as_json: bool) -> None
     click.echo(f"page: {output}", err=True)
 
 
-@papers_command.command("stale")
-@click.argument("page", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@json_option
-def stale_command(page: Path, as_json: bool) -> None:
+@opt.command("stale", papers_command)
+def stale_command(
+    page: Path = opt.argument(type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    as_json: bool = opt.as_json,
+) -> None:
     """List the sections of PAGE and its folder that are older than the code of their experiments."""
     modules = {name: experiment.function.__module__ for name, experiment in experiments().items()}
     reasons = stale_sections(read_sections(page.with_suffix("")), modules)
@@ -147,25 +150,15 @@ def _bar() -> Progress:
     )
 
 
-def _run_one(
-    experiment: Experiment, options: dict[str, Any], cells: Cells, bar: Progress, place: str
-) -> Report:
+def _run_one(experiment: Experiment, context: Callable[..., Context], bar: Progress, place: str) -> Report:
     label = f"{place} {experiment.name}"
     task = bar.add_task(label, total=None)
 
     def progress(what: str, done: int, total: int) -> None:
         bar.update(task, description=f"{label} {what}".rstrip(), completed=done, total=total)
 
-    context = Context(
-        data_dir=options["data_dir"],
-        quick=options["quick"],
-        seed=options["seed"],
-        jobs=options["jobs"] or num_threads(),
-        progress=progress,
-        cells=cells,
-    )
     try:
-        return run(experiment, context)
+        return run(experiment, context(progress=progress))
     finally:
         bar.remove_task(task)
 

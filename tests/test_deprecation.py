@@ -58,12 +58,24 @@ def test_unknown_name_of_module_with_private_names_raises_attribute_error():
         base.nothing
 
 
-def test_deprecation_warning_of_module_points_at_the_import(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("import steelyard.cuts", ["the module steelyard.cuts"]),
+        (
+            "from steelyard.committee import MovingCut",
+            ["the module steelyard.committee", "steelyard.ensemble.MovingCut"],
+        ),
+        ("from steelyard import MovingCut", ["steelyard.ensemble.MovingCut"]),
+    ],
+)
+def test_deprecation_warning_of_import_points_at_the_import(tmp_path, line, names):
     script = tmp_path / "script.py"
-    script.write_text("x = 1\nimport steelyard.cuts\n")
+    script.write_text(f"x = 1\n{line}\n")
     command = [sys.executable, "-W", "always", str(script)]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert f"{script}:2: FutureWarning: the module steelyard.cuts is deprecated" in result.stderr
+    for name in names:
+        assert f"{script}:2: FutureWarning: {name} is deprecated" in result.stderr
 
 
 def test_parameter_under_both_names_raises():

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import wraps
 from inspect import unwrap
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -121,6 +122,7 @@ def snapshot_read(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concate
     return guarded
 
 
+@dataclass(slots=True, eq=False)
 class VersionedValue(Generic[_V]):
     """Value that changes together with a native object that has a version number.
 
@@ -129,10 +131,9 @@ class VersionedValue(Generic[_V]):
     object.
     """
 
-    __slots__ = ("_after", "_before", "_version")
-
-    def __init__(self, version: object, before: _V, after: _V) -> None:
-        self._version, self._before, self._after = version, before, after
+    _version: object
+    _before: _V
+    _after: _V
 
     @classmethod
     def constant(cls, value: _V) -> VersionedValue[_V]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
+_SKIPPED_PACKAGES = {"steelyard", "importlib", "_frozen_importlib", "_frozen_importlib_external"}
 _SINCE, _GONE_IN = "0.3.0", "0.4.0"  # names that changed in 0.3 are removed in 0.4
 
 
@@ -28,7 +29,7 @@ def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
                 new = new_names[old]
                 if new in kwargs:
                     raise TypeError(f"{name} got {new!r} and its former name {old!r}; write {new!r} only.")
-                warn_renamed(f"the parameter {old!r} of {name}", new, stacklevel=3)
+                warn_renamed(f"the parameter {old!r} of {name}", new)
                 kwargs[new] = kwargs.pop(old)
             return call(*args, **kwargs)
 
@@ -53,7 +54,7 @@ def renamed_attribute(new: str, old: str) -> Any:
 
     def read(self: Any) -> Any:
         value = getattr(self, new)
-        warn_renamed(f"the attribute {old!r} of {type(self).__name__}", new, stacklevel=3)
+        warn_renamed(f"the attribute {old!r} of {type(self).__name__}", new)
         return value
 
     return property(read, doc=f"Deprecated since {_SINCE} and gone in {_GONE_IN}: write ``{new}``.")
@@ -63,7 +64,7 @@ def renamed_method(new: str, old: str) -> Any:
     """Return a method with a former name that calls the method ``new``."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        warn_renamed(f"{type(self).__name__}.{old}()", f"{new}()", stacklevel=3)
+        warn_renamed(f"{type(self).__name__}.{old}()", f"{new}()")
         return getattr(self, new)(*args, **kwargs)
 
     call.__name__ = old
@@ -82,10 +83,9 @@ def former_names(module: str, /, **names: str) -> Callable[[str], Any]:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         home, _, current = names[name].rpartition(".")
         if not home:
-            warn_renamed(f"{module}.{name}", f"{module}.{current}", stacklevel=3)
+            warn_renamed(f"{module}.{name}", f"{module}.{current}")
         else:
-            text = f"{module}.{name} is private since {_SINCE} and will be gone in {_GONE_IN}."
-            warnings.warn(text, FutureWarning, stacklevel=2)
+            _warn(f"{module}.{name} is private since {_SINCE} and will be gone in {_GONE_IN}.")
         return getattr(importlib.import_module(home or module), current)
 
     return resolve
@@ -114,7 +114,7 @@ class _RedirectFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         new = self._current_name(spec.name)
         assert new is not None
-        warn_renamed(f"the module {spec.name}", new, stacklevel=3)
+        warn_renamed(f"the module {spec.name}", new)
         return _Redirected(spec.name, importlib.import_module(new))
 
     def exec_module(self, module: ModuleType) -> None:
@@ -141,10 +141,23 @@ class _Redirected(ModuleType):
         return dir(self.__dict__["_current"])
 
 
-def warn_renamed(old: str, new: str, *, stacklevel: int) -> None:
-    """Emit the warning for a deprecated name, which users see by default, at the line of their call."""
-    warnings.warn(
-        f"{old} is deprecated since {_SINCE} and will be gone in {_GONE_IN}; write {new}.",
-        FutureWarning,
-        stacklevel=stacklevel,
+def warn_renamed(old: str, new: str) -> None:
+    """Emit the warning for a deprecated name, which users see by default."""
+    _warn(f"{old} is deprecated since {_SINCE} and will be gone in {_GONE_IN}; write {new}.")
+
+
+def _warn(message: str) -> None:
+    """Emit a warning at the line of the user, the first one outside of this package and the import system."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _package(frame.f_globals) in _SKIPPED_PACKAGES:
+        frame = frame.f_back
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    module = frame.f_globals.get("__name__")
+    warnings.warn_explicit(
+        message, FutureWarning, frame.f_code.co_filename, frame.f_lineno, module=module, registry=registry
     )
+
+
+def _package(names: Mapping[str, Any]) -> str:
+    """Return the name of the package of a module with the given global names."""
+    return str(names.get("__name__")).partition(".")[0]

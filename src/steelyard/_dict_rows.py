@@ -9,11 +9,11 @@ import numpy as np
 
 from steelyard._concurrency import snapshot_view, transactional
 from steelyard._types import FloatArray
-from steelyard.base import Label
+from steelyard.base import GrowingMixin, Label, Learner
 from steelyard.exceptions import DataError
 
 
-class DictRowsMixin:
+class DictRowsMixin(GrowingMixin, Learner):
     """Mixin that adds ``learn_one`` and ``predict_one`` to a learner whose features can grow.
 
     The first row determines the feature names. A missing feature is zero. A new feature is appended, exactly
@@ -35,17 +35,16 @@ class DictRowsMixin:
         w : float, default=1.0
             Weight of the row.
         """
-        learner: Any = self
-        if not learner._is_started():
+        if not self._is_started():
             self._keys = {name: column for column, name in enumerate(x)}
         keys = self._known_keys("learn_one")
         if not x.keys() <= keys.keys():
             new = [name for name in x if name not in keys]
             keys = keys | {name: len(keys) + offset for offset, name in enumerate(new)}
-            learner.grow(len(keys))
+            self.grow(len(keys))
             self._keys = keys
         weights = None if w == 1.0 else np.array([w])
-        learner.partial_fit(dict_row(x, keys, self, "learn_one"), np.array([y]), sample_weight=weights)
+        self.partial_fit(dict_row(x, keys, self, "learn_one"), np.array([y]), sample_weight=weights)
 
     def predict_one(self, x: Mapping[Hashable, float]) -> Label | None:
         """Return the predicted label of one row, or None before the first row is learned.
@@ -59,7 +58,7 @@ class DictRowsMixin:
         -------
         label or None
         """
-        learner: Any = snapshot_view(self)
+        learner = snapshot_view(self)
         if not learner._is_started():
             return None
         keys = learner._known_keys("predict_one")
@@ -67,15 +66,14 @@ class DictRowsMixin:
         return label
 
     def _known_keys(self, method: str) -> dict[Hashable, int]:
-        keys = self.__dict__.get("_keys")
+        keys: dict[Hashable, int] | None = self.__dict__.get("_keys")
         if keys is None or len(keys) != self.__dict__.get("n_features_in_", len(keys)):
             raise DataError(
                 "this learner has learned arrays or tables, so its features have no dictionary keys.",
                 source=f"{type(self).__name__}.{method}",
                 hint="learn all rows with learn_one(), or use partial_fit() and predict()",
             )
-        names: dict[Hashable, int] = keys
-        return names
+        return keys
 
 
 def dict_row(

@@ -28,14 +28,8 @@ def visible(text: object, *, keep: str = "") -> str:
     fraud\x1b]52;c;Zm9v\x07
     """
     return CONTROL_CHARACTERS.sub(
-        lambda match: match[0] if match[0] in keep else _escaped(match[0]), str(text)
+        lambda match: match[0] if match[0] in keep else match[0].encode("unicode_escape").decode(), str(text)
     )
-
-
-def _escaped(character: str) -> str:
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character) or character.encode(
-        "unicode_escape", "surrogatepass"
-    ).decode("ascii")
 
 
 def json_value(value: Any) -> Any:

@@ -15,7 +15,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -96,6 +97,21 @@ def estimator_has(name: str) -> Callable[[Method], Method]:
     """Return a decorator for methods that exist only if the wrapped estimator has the method ``name``."""
     has: Callable[[Method], Method] = available_if(lambda self: hasattr(self.estimator, name))
     return has
+
+
+if TYPE_CHECKING:
+    fitted_property = property
+else:
+
+    def fitted_property(read: Callable[[BatchLearner], Any]) -> property:
+        """Return a property that does not exist before rows are learned, as scikit-learn expects."""
+
+        @wraps(read)
+        def checked(self: BatchLearner) -> Any:
+            self._need(read.__name__)
+            return read(self)
+
+        return property(checked)
 
 
 class BatchLearner(ClassifierMixin, BaseEstimator):
@@ -354,7 +370,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     def _check_rows(self, X: Any, method: str) -> Any:
         """Validate rows (kept until 0.4, because the documentation of 0.2 recommended this method)."""
-        warn_renamed("BatchLearner._check_rows()", "validate_rows(self, X, method)", stacklevel=3)
+        warn_renamed("BatchLearner._check_rows()", "validate_rows(self, X, method)")
         return validate_rows(self, X, method)
 
     def __sklearn_tags__(self) -> Any:

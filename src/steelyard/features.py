@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import KW_ONLY, fields
 from hashlib import blake2b
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,13 +24,14 @@ from steelyard.kernels import Kernel
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
-    Constraint,
     Former,
     Integer,
     ListOf,
     OneOf,
     Positive,
     check_params,
+    parameter,
+    parametrized,
 )
 from steelyard.persistence import storable
 
@@ -54,6 +54,7 @@ _MAPS: dict[str, type[FittedMap]] = {
 
 
 @storable("RandomFeatures")
+@parametrized()
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Random feature map that is fitted once and then never changes.
 
@@ -110,29 +111,18 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     True
     """
 
-    _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "n_components": Integer(1, MAX_COUNT),
-        "kind": OneOf("laplacian", "rbf", "relu", "sigmoid"),
-        "gamma": Former(
+    n_components: int = parameter(1000, Integer(1, MAX_COUNT))
+    _: KW_ONLY
+    kind: str = parameter("laplacian", OneOf("laplacian", "rbf", "relu", "sigmoid"))
+    gamma: str | float | list[float] = parameter(
+        "rows",
+        Former(
             AnyOf(OneOf("rows"), Positive(), ListOf(Positive())),
             auto="write gamma='rows', the current name of this value; gamma='auto' of other learners is "
             "1 / n_features",
         ),
-        "random_state": Integer(0),
-    }
-
-    def __init__(
-        self,
-        n_components: int = 1000,
-        *,
-        kind: str = "laplacian",
-        gamma: str | float | list[float] = "rows",
-        random_state: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.kind = kind
-        self.gamma = gamma
-        self.random_state = random_state
+    )
+    random_state: int = parameter(0, Integer(0))
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels
         """Fit the map to the first rows.

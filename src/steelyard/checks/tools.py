@@ -55,14 +55,14 @@ def fitted_in_chunks(learner: BatchLearner, stream: Stream, cuts: list[int]) -> 
 
 
 def assert_same_scores(
-    a: BatchLearner, b: BatchLearner, X: FloatArray, *, up_to_rounding: bool, what: str
+    a: BatchLearner, b: BatchLearner, X: FloatArray, what: str, *, rounding: bool = True
 ) -> None:
-    """Assert that two decision functions are bitwise equal, or equal up to a relative error of 1e-6."""
+    """Assert that two decision functions are equal, with ``rounding`` up to a relative error of 1e-6."""
     left, right = np.asarray(a.decision_function(X)), np.asarray(b.decision_function(X))
     assert left.shape == right.shape, (
         f"{what}: the decision functions have shapes {left.shape} and {right.shape}"
     )
-    if up_to_rounding:
+    if rounding:
         scale = float(np.abs(right).max(initial=1e-300))
         difference = float(np.abs(left - right).max(initial=0.0)) / scale
         assert difference < 1e-6, f"{what}: decision functions differ by {difference:.1e} of their size"

@@ -10,7 +10,8 @@ import click
 
 from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE, open_source, save_model, summary_of
-from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message, print_status
+from steelyard.cli.options import ColumnOptions
+from steelyard.cli.output import emit_facts, emit_json, emit_table, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import FileFormatError, ParameterError
 
@@ -31,36 +32,26 @@ def cube_command() -> None:
     """
 
 
-@cube_command.command("build")
-@click.argument("source")
-@opt.query
-@opt.option("--by", "COL", "Column that defines slices.", multiple=True, required=True)
-@opt.target(required=True)
-@opt.time
-@opt.option("--bucket", "LENGTH", "Time bucket, such as 1h, 1d or 4w.", default="1d")
-@opt.features
-@opt.drop
-@opt.missing
-@opt.count("--folds", "Cross-validation folds, needed for ask --shrink auto.", minimum=0, default=0)
-@opt.how
-@opt.out("Output file for the cube.", required=True)
-@json_option
+@opt.command("build", cube_command)
 def build_command(
-    *,
-    source: str,
-    query: str | None,
-    by: tuple[str, ...],
-    features: tuple[str, ...],
-    drop: tuple[str, ...],
-    how: str,
-    out: Path,
-    as_json: bool,
-    **options: Any,
+    source: str = opt.argument(),
+    query: str | None = opt.query,
+    by: tuple[str, ...] = opt.option("Column that defines slices.", "COL", multiple=True, required=True),
+    target: str = opt.target(required=True),
+    time: str | None = ColumnOptions.time,
+    bucket: str = opt.option("Time bucket, such as 1h, 1d or 4w.", "LENGTH", default="1d"),
+    features: tuple[str, ...] = ColumnOptions.features,
+    drop: tuple[str, ...] = ColumnOptions.drop,
+    missing: str = ColumnOptions.missing,
+    folds: int = opt.count("Cross-validation folds, needed for ask --shrink auto.", minimum=0, default=0),
+    how: str = opt.how,
+    out: Path = opt.out("Output file for the cube.", required=True),
+    as_json: bool = opt.as_json,
 ) -> None:
     """Build a cube from the rows of SOURCE and save it."""
     from steelyard.sql import StatisticsCube
 
-    cube = StatisticsCube(list(by), **options)
+    cube = StatisticsCube(list(by), target, time=time, bucket=bucket, missing=missing, folds=folds)
     cube.add(open_source(source, query), features=features or None, drop=drop, how=how)
     facts = {"cube": str(out), "rows": cube.n_rows, "cells": len(cube.cells), "bytes": cube.nbytes}
     emit_facts(facts, as_json=as_json)
@@ -68,35 +59,24 @@ def build_command(
     print_status(f"{cube.n_rows:,.0f} rows in {len(cube.cells):,} cells: {out}")
 
 
-@cube_command.command("ask", cls=opt.renamed({"--borrow": "--shrink"}))
-@click.argument("cube", type=IN_FILE)
-@opt.option(
-    "--where",
-    "COL=VALUE",
-    "Slice. Several values of a column are combined; COL= selects rows without a value.",
-    multiple=True,
-)
-@opt.option("--since", "TIME", "Start of the first time bucket.")
-@opt.option("--until", "TIME", "End of the time range (exclusive); the start of a bucket.")
-@opt.option(
-    "--shrink",
-    "ROWS",
-    "Shrink the model of a small slice towards the model of all rows: all rows together get the weight "
-    "of ROWS rows. auto selects ROWS by cross-validation.",
-)
-@opt.settings()
-@opt.out("Output file for the model of the slice.")
-@json_option
+@opt.command("ask", cube_command, cls=opt.renamed({"--borrow": "--shrink"}))
 def ask_command(
-    *,
-    cube: Path,
-    where: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    shrink: str | None,
-    settings: tuple[str, ...],
-    out: Path | None,
-    as_json: bool,
+    cube: Path = opt.argument(type=IN_FILE),
+    where: tuple[str, ...] = opt.option(
+        "Slice. Several values of a column are combined; COL= selects rows without a value.",
+        "COL=VALUE",
+        multiple=True,
+    ),
+    since: str | None = opt.option("Start of the first time bucket.", "TIME"),
+    until: str | None = opt.option("End of the time range (exclusive); the start of a bucket.", "TIME"),
+    shrink: str | None = opt.option(
+        "Shrink the model of a small slice towards the model of all rows: all rows together get the weight "
+        "of ROWS rows. auto selects ROWS by cross-validation.",
+        "ROWS",
+    ),
+    settings: tuple[str, ...] = opt.settings(),
+    out: Path | None = opt.out("Output file for the model of the slice."),
+    as_json: bool = opt.as_json,
 ) -> None:
     """Build the model of a slice of CUBE. The model equals a fit on the rows of the slice."""
     loaded = _load(cube)
@@ -115,14 +95,15 @@ def ask_command(
         print_status(f"model of the slice: {out}")
 
 
-@cube_command.command("compare")
-@click.argument("cube", type=IN_FILE)
-@opt.option("--by", "COL", "Column to slice by. Default: all columns of CUBE.", multiple=True)
-@opt.settings()
-@opt.report
-@json_option
+@opt.command("compare", cube_command)
 def compare_command(
-    *, cube: Path, by: tuple[str, ...], settings: tuple[str, ...], report: Path | None, as_json: bool
+    cube: Path = opt.argument(type=IN_FILE),
+    by: tuple[str, ...] = opt.option(
+        "Column to slice by. Default: all columns of CUBE.", "COL", multiple=True
+    ),
+    settings: tuple[str, ...] = opt.settings(),
+    report: Path | None = opt.report,
+    as_json: bool = opt.as_json,
 ) -> None:
     """Compare the model of all rows of CUBE with a separate model for each slice, largest slices first."""
     loaded = _load(cube)

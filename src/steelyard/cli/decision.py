@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli.files import inner_learner
+from steelyard.cli.options import option
+from steelyard.cli.registry import parse_goal, parse_pairs
 from steelyard.exceptions import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Cost:
     @classmethod
     def parse(cls, text: str) -> Cost:
         """Parse ``miss=20,alarm=1`` or ``miss=amount,alarm=5``. A cost that is not given is 1."""
-        costs: dict[str, Any] = {"miss": 1.0, "alarm": 1.0, **_pairs(text)}
+        costs: dict[str, Any] = {"miss": 1.0, "alarm": 1.0, **parse_pairs(text)}
         if set(costs) != {"miss", "alarm"} or costs["miss"] == "" or isinstance(costs["alarm"], str):
             raise click.BadParameter(
                 f"expected miss=A,alarm=B; got {text!r}.\n"
@@ -76,41 +78,12 @@ class Cost:
             raise DataError(f"--cost: column {self.column!r} must contain numbers.") from None
 
 
-cost_option: Callable[[Any], Any] = click.option(
-    "--cost",
-    type=Cost.parse,
-    metavar="miss=A,alarm=B",
-    help="Choose the label with the lowest expected cost: A for a missed positive row, B for a false alarm. "
+cost_option: Any = option(
+    "Choose the label with the lowest expected cost: A for a missed positive row, B for a false alarm. "
     "A may be the name of a column, such as the amount of a payment: miss=amount,alarm=5.",
+    "miss=A,alarm=B",
+    type=Cost.parse,
 )
-
-
-def parse_goal(text: str) -> Any:
-    """Parse a value of the parameter ``threshold``: a name, or numbers such as ``miss=20,alarm=1``.
-
-    >>> parse_goal("alarms=0.01"), parse_goal("miss=20,alarm=1"), parse_goal("gmean")
-    ({'alarms': 0.01}, {'miss': 20.0, 'alarm': 1.0}, 'gmean')
-    """
-    if "=" not in text:
-        return text
-    pairs = _pairs(text)
-    if any(isinstance(value, str) for value in pairs.values()):
-        raise ParameterError(
-            f"threshold: expected NAME=NUMBER; got {text!r}.", hint="for example threshold=alarms=0.01"
-        )
-    return pairs
-
-
-def _pairs(text: str) -> dict[str, float | str]:
-    """Parse NAME=VALUE,... ; values that are no numbers are strings."""
-    pairs: dict[str, float | str] = {}
-    for part in text.split(","):
-        name, _, value = (word.strip() for word in part.partition("="))
-        try:
-            pairs[name] = float(value)
-        except ValueError:
-            pairs[name] = value
-    return pairs
 
 
 def online_or_fixed_threshold(text: str) -> float | OnlineThreshold:
@@ -131,12 +104,11 @@ def online_or_fixed_threshold(text: str) -> float | OnlineThreshold:
     return OnlineThreshold(goal)
 
 
-threshold_option: Callable[[Any], Any] = click.option(
-    "--threshold",
-    type=online_or_fixed_threshold,
-    metavar="X",
-    help="Predict the positive class if its score is greater than X. With alarms=SHARE, the threshold adapts "
+threshold_option: Any = option(
+    "Predict the positive class if its score is greater than X. With alarms=SHARE, the threshold adapts "
     "after each row, so that SHARE of the rows are predicted positive.",
+    "X",
+    type=online_or_fixed_threshold,
 )
 
 

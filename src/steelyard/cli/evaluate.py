@@ -14,7 +14,7 @@ from steelyard.cli import options as opt
 from steelyard.cli.decision import check_positive, positive_of
 from steelyard.cli.files import IN_FILE
 from steelyard.cli.options import ColumnOptions
-from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message, print_status
+from steelyard.cli.output import emit_facts, emit_json, emit_table, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.cli.runs import finished_result, print_notes, shuffle_option, shuffled, write_report_to
 from steelyard.exceptions import DataError, ParameterError
@@ -35,25 +35,16 @@ _COMPARED_MEASURES = (
 )  # fmt: skip
 
 
-@click.command("evaluate")
-@click.argument("model", type=IN_FILE)
-@click.argument("source")
-@opt.query
-@opt.positive
-@opt.chunk
-@opt.limit
-@opt.report
-@json_option
+@opt.command("evaluate")
 def evaluate_command(
-    *,
-    model: Path,
-    source: str,
-    query: str | None,
-    positive: str | None,
-    chunk: int,
-    limit: int | None,
-    report: Path | None,
-    as_json: bool,
+    model: Path = opt.argument(type=IN_FILE),
+    source: str = opt.argument(),
+    query: str | None = opt.query,
+    positive: str | None = opt.positive,
+    chunk: int = ColumnOptions.chunk,
+    limit: int | None = ColumnOptions.limit,
+    report: Path | None = opt.report,
+    as_json: bool = opt.as_json,
 ) -> None:
     """Test MODEL on the labelled rows of SOURCE without learning them.
 
@@ -101,51 +92,33 @@ def _print_classes(result: PrequentialResult) -> None:
     emit_table(["true \\ predicted", *map(str, labels)], rows)
 
 
-@click.command("tune")
-@click.argument("source")
-@opt.query
-@opt.target(required=True)
-@opt.option(
-    "--grid",
-    "NAME=V1,V2,...",
-    "Parameter values to try; several grids are combined.  [default: C=0.01,...,100]",
-    multiple=True,
-)
-@opt.option(
-    "--by",
-    "MEASURE",
-    "Measure that chooses the best values, for example average_precision or log_loss. Default: "
-    "mean_g_mean, or mean_macro_recall without a positive class.",
-    type=click.Choice(_CHOOSING_MEASURES),
-)
-@opt.positive
-@opt.measure_window(default=1000)
-@opt.k
-@opt.model(multiple=False, default="proximal")
-@opt.seed
-@shuffle_option
-@opt.prequential_columns
-@opt.out("Save the best model, which has learned all rows.")
-@opt.report
-@json_option
+@opt.command("tune")
 def tune_command(
-    *,
-    source: str,
-    query: str | None,
-    target: str,
-    grid: tuple[str, ...],
-    by: str | None,
-    positive: str | None,
-    measure_window: int,
-    k: int,
-    model_name: str,
-    settings: tuple[str, ...],
-    seed: int,
-    shuffle: int | None,
-    columns: ColumnOptions,
-    out: Path | None,
-    report: Path | None,
-    as_json: bool,
+    source: str = opt.argument(),
+    query: str | None = opt.query,
+    target: str = opt.target(required=True),
+    grid: tuple[str, ...] = opt.option(
+        "Parameter values to try; several grids are combined.  [default: C=0.01,...,100]",
+        "NAME=V1,V2,...",
+        multiple=True,
+    ),
+    by: str | None = opt.option(
+        "Measure that chooses the best values, for example average_precision or log_loss. Default: "
+        "mean_g_mean, or mean_macro_recall without a positive class.",
+        "MEASURE",
+        type=click.Choice(_CHOOSING_MEASURES),
+    ),
+    positive: str | None = opt.positive,
+    measure_window: int = opt.measure_window(default=1000),
+    k: int = opt.k,
+    model_name: str = opt.model(default="proximal"),
+    settings: tuple[str, ...] = opt.model_settings,
+    seed: int = opt.seed,
+    shuffle: int | None = shuffle_option,
+    columns: ColumnOptions = opt.prequential_columns,
+    out: Path | None = opt.out("Save the best model, which has learned all rows."),
+    report: Path | None = opt.report,
+    as_json: bool = opt.as_json,
 ) -> None:
     """Try every combination of parameter values on SOURCE, testing each row before it is learned.
 
@@ -224,12 +197,13 @@ def _combinations(grids: tuple[str, ...]) -> list[dict[str, Any]]:
     return [{name: value for part in parts for name, value in part.items()} for parts in product(*choices)]
 
 
-@click.command("compare")
-@click.argument("first", type=IN_FILE)
-@click.argument("second", type=IN_FILE)
-@opt.report
-@json_option
-def compare_command(*, first: Path, second: Path, report: Path | None, as_json: bool) -> None:
+@opt.command("compare")
+def compare_command(
+    first: Path = opt.argument(type=IN_FILE),
+    second: Path = opt.argument(type=IN_FILE),
+    report: Path | None = opt.report,
+    as_json: bool = opt.as_json,
+) -> None:
     """Compare two runs, FIRST and SECOND, written by `steelyard stream ... --json > run.json`.
 
     Prints the measures of all models of both runs, and warns about differences between the runs that make

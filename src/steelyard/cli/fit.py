@@ -13,7 +13,7 @@ from steelyard.cli import files
 from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE, OUT_FILE
 from steelyard.cli.options import ColumnOptions
-from steelyard.cli.output import emit_facts, emit_text, json_option, print_message, print_status
+from steelyard.cli.output import emit_facts, emit_text, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import ParameterError
 
@@ -25,41 +25,31 @@ if TYPE_CHECKING:
 _ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "chunk", "limit", "as_json"}
 
 
-@click.command("fit")
-@click.argument("source")
-@opt.target("Label column; required unless --continue is given.")
-@opt.out("Output file for the model.")
-@opt.option("--continue base", "MODEL", "Saved model to train further.", type=IN_FILE)
-@opt.query
-@opt.option("--weight", "COL", "Database column with the weight of each row.")
-@opt.how
-@opt.option(
-    "--show",
-    "[DIALECT]",
-    "Print the SELECT statements that compute the sums, optionally in another SQL dialect, and learn "
-    "nothing.",
-    is_flag=False,
-    flag_value="",
-)
-@opt.model(multiple=False, peers=False, note=" Default: auto; for a database: proximal.")
-@opt.seed
-@opt.columns
-@json_option
+@opt.command("fit")
 def fit_command(
-    *,
-    source: str,
-    target: str | None,
-    out: Path | None,
-    base: Path | None,
-    query: str | None,
-    weight: str | None,
-    how: str,
-    show: str | None,
-    model_name: str | None,
-    settings: tuple[str, ...],
-    seed: int,
-    columns: ColumnOptions,
-    as_json: bool,
+    source: str = opt.argument(),
+    target: str | None = opt.target("Label column; required unless --continue is given."),
+    out: Path | None = opt.out("Output file for the model."),
+    base: Path | None = opt.option(
+        "Saved model to train further.", "MODEL", type=IN_FILE, names="--continue"
+    ),
+    query: str | None = opt.query,
+    weight: str | None = opt.option("Database column with the weight of each row.", "COL"),
+    how: str = opt.how,
+    show: str | None = opt.option(
+        "Print the SELECT statements that compute the sums, optionally in another SQL dialect, and learn "
+        "nothing.",
+        "[DIALECT]",
+        is_flag=False,
+        flag_value="",
+    ),
+    model_name: str | None = opt.model(
+        multiple=False, peers=False, note=" Default: auto; for a database: proximal."
+    ),
+    settings: tuple[str, ...] = opt.model_settings,
+    seed: int = opt.seed,
+    columns: ColumnOptions = opt.columns,
+    as_json: bool = opt.as_json,
 ) -> None:
     """Learn all rows of SOURCE in one pass with bounded memory, and save the model.
 
@@ -162,15 +152,16 @@ def _check_options_with_continue() -> None:
             )
 
 
-@click.command("forget")
-@click.argument("model", type=IN_FILE)
-@click.argument("rows")
-@opt.out("Output file; the default replaces MODEL.")
-@opt.flag("--again", "Forget rows again that were learned more than once.")
-@opt.option("--certificate", "FILE", "Write a JSON certificate, for `steelyard verify`.", type=OUT_FILE)
-@json_option
+@opt.command("forget")
 def forget_command(
-    *, model: Path, rows: str, out: Path | None, again: bool, certificate: Path | None, as_json: bool
+    model: Path = opt.argument(type=IN_FILE),
+    rows: str = opt.argument(),
+    out: Path | None = opt.out("Output file; the default replaces MODEL."),
+    again: bool = opt.flag("Forget rows again that were learned more than once."),
+    certificate: Path | None = opt.option(
+        "Write a JSON certificate, for `steelyard verify`.", "FILE", type=OUT_FILE
+    ),
+    as_json: bool = opt.as_json,
 ) -> None:
     """Remove the labelled ROWS (a table) from MODEL, as if they had never been learned.
 
@@ -217,13 +208,13 @@ def _receipt(model: TableModel, before: Any, path: Path) -> dict[str, Any]:
     return {**receipt, **after}
 
 
-@click.command("verify")
-@click.argument("certificate", type=IN_FILE)
-@opt.option("--against sources", "ROWS", "Table of the remaining rows.", multiple=True, required=True)
-@json_option
-@click.pass_context
+@opt.command("verify")
 def verify_command(
-    context: click.Context, *, certificate: Path, sources: tuple[str, ...], as_json: bool
+    certificate: Path = opt.argument(type=IN_FILE),
+    sources: tuple[str, ...] = opt.option(
+        "Table of the remaining rows.", "ROWS", multiple=True, required=True, names="--against"
+    ),
+    as_json: bool = opt.as_json,
 ) -> None:
     """Learn the remaining rows from scratch, with the quantizer of CERTIFICATE, and compare digests.
 
@@ -248,4 +239,4 @@ def verify_command(
     }
     emit_facts(facts, as_json=as_json)
     if not holds:
-        context.exit(1)
+        raise click.exceptions.Exit(1)

@@ -13,18 +13,18 @@ import click
 
 from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE, OUT_FILE, class_counts, inner_learner, summary_of
-from steelyard.cli.options import complete_models
-from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_status, standard_output
+from steelyard.cli.output import emit_facts, emit_json, emit_table, print_status, standard_output
 from steelyard.cli.registry import LEARNERS, Entry
 from steelyard.exceptions import ParameterError
 
 _PACKAGES = ("steelyard", "numpy", "scipy", "scikit-learn", "pyarrow", "pandas", "polars", "river")
 
 
-@click.command("models")
-@click.argument("name", required=False, shell_complete=complete_models)
-@json_option
-def models_command(name: str | None, as_json: bool) -> None:
+@opt.command("models")
+def models_command(
+    name: str | None = opt.argument(required=False, shell_complete=opt.complete_models),
+    as_json: bool = opt.as_json,
+) -> None:
     """List the models with their capabilities and parameters; with NAME, describe the model's parameters.
 
     Set a parameter with --set, for example --set C=10.
@@ -95,9 +95,8 @@ def _describe(name: str, entry: Entry) -> dict[str, Any]:
     }
 
 
-@click.command("version")
-@json_option
-def version_command(as_json: bool) -> None:
+@opt.command("version")
+def version_command(as_json: bool = opt.as_json) -> None:
     """Print the versions of steelyard and its dependencies."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -113,11 +112,12 @@ def version_command(as_json: bool) -> None:
         click.echo(f"{package} {number or 'not installed'}")
 
 
-@click.command("inspect")
-@click.argument("file", type=IN_FILE)
-@opt.count("--top", "Number of features to list.", default=10)
-@json_option
-def inspect_command(file: Path, top: int, as_json: bool) -> None:
+@opt.command("inspect")
+def inspect_command(
+    file: Path = opt.argument(type=IN_FILE),
+    top: int = opt.count("Number of features to list.", default=10),
+    as_json: bool = opt.as_json,
+) -> None:
     """Show the contents of FILE: a model (classes, important features, history) or statistics.
 
     A learner that was saved from Python without table columns is shown with its classes and parameters.
@@ -220,12 +220,13 @@ def important_features(model: Any) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: -abs(line["weight"]))
 
 
-@click.command("export")
-@click.argument("model", type=IN_FILE)
-@opt.option("--c c_file", "FILE.h", "C header to write.", type=OUT_FILE, required=True)
-@opt.option("--name", "NAME", "Prefix of all names in C.", default="model")
-@json_option
-def export_command(model: Path, c_file: Path, name: str, as_json: bool) -> None:
+@opt.command("export")
+def export_command(
+    model: Path = opt.argument(type=IN_FILE),
+    c_file: Path = opt.option("C header to write.", "FILE.h", type=OUT_FILE, required=True, names="--c"),
+    name: str = opt.option("Prefix of all names in C.", "NAME", default="model"),
+    as_json: bool = opt.as_json,
+) -> None:
     """Write MODEL, a proximal model without a feature map, as a C header.
 
     The header contains the weights, the names of features and labels, and the functions NAME_scores() and

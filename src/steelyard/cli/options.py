@@ -1,11 +1,25 @@
-"""Options shared by several commands."""
+"""Declaration of commands, and options shared by several commands.
+
+A command is a function whose parameters have options as default values, as in Typer::
+
+    @opt.command("inspect")
+    def inspect_command(
+        file: Path = opt.argument(type=IN_FILE),
+        top: int = opt.count("Number of features to list.", default=10),
+    ) -> None: ...
+
+Such a default value is a function that takes the name of the parameter and returns the parameter of click. A
+default value that is a dataclass, whose fields have such default values, stands for several options.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar
+from inspect import signature
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,20 +30,45 @@ from steelyard.cli.registry import LEARNERS
 # Copy of a constant of TableEncoder, because importing TableEncoder takes a second.
 MISSING = ("indicator", "refuse", "mean", "zero")
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-Decorator = Callable[[Any], Any]
+
+# -- commands ---------------------------------------------------------------------------------------------
 
 
-def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return model names for shell completion."""
-    names = [
-        *LEARNERS,
-        "lightgbm",
-        "sklearn:linear_model.SGDClassifier",
-        "sklearn:ensemble.RandomForestClassifier",
-        "river:linear_model.LogisticRegression",
-    ]
-    return [name for name in names if name.startswith(incomplete)]
+def command(
+    name: str, parent: click.Group | None = None, **settings: Any
+) -> Callable[[Callable[..., None]], Any]:
+    """Return a decorator that makes a command of a function, in the group ``parent`` if it is given."""
+
+    def decorate(function: Callable[..., None]) -> Any:
+        @wraps(function)
+        def run(**values: Any) -> None:
+            function(**_arguments(function, values))
+
+        return (parent or click).command(name, params=_parameters(function), **settings)(run)
+
+    return decorate
+
+
+def _declarations(call: Callable[..., Any]) -> dict[str, Any]:
+    """Return the declared parameters of a function or dataclass by name."""
+    parameters = signature(call).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def _parameters(call: Callable[..., Any]) -> list[click.Parameter]:
+    """Return the parameters of click in the order of their declarations, which is that of the help."""
+    found: list[click.Parameter] = []
+    for name, declared in _declarations(call).items():
+        found += _parameters(declared) if isinstance(declared, type) else [declared(name)]
+    return found
+
+
+def _arguments(call: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a function or dataclass; ``values`` has the value of every option."""
+    return {
+        name: declared(**_arguments(declared, values)) if isinstance(declared, type) else values[name]
+        for name, declared in _declarations(call).items()
+    }
 
 
 def renamed(new_names: Mapping[str, str]) -> type[click.Command]:
@@ -48,189 +87,163 @@ def renamed(new_names: Mapping[str, str]) -> type[click.Command]:
     return RenamedOptionsCommand
 
 
-@dataclass(frozen=True)
-class ColumnOptions:
-    """Values of the options that :func:`columns` adds: column roles, and how rows are read."""
-
-    time: str | None
-    features: tuple[str, ...]
-    drop: tuple[str, ...]
-    categorical: tuple[str, ...]
-    missing: str
-    max_classes: int
-    chunk: int
-    limit: int | None
+# -- kinds of options -------------------------------------------------------------------------------------
+#
+# The return type is Any, because the result is the default value of a parameter that has another type.
 
 
-def collect_options(record: type, name: str) -> Decorator:
-    """Return a decorator that collects option values in an instance of the dataclass ``record``.
+def argument(**settings: Any) -> Any:
+    """Declare a positional argument."""
+    return lambda name: click.Argument([name], **settings)
 
-    Each field of ``record`` takes the value of the option of the same name. The instance is passed to the
-    command as the argument ``name``.
+
+def option(
+    text: str, metavar: str | None = None, *, names: str = "", default: Any = None, **settings: Any
+) -> Any:
+    """Declare an option with the help ``text``, which shows the default.
+
+    The option of the parameter ``min_rows`` is ``--min-rows``, unless other ``names`` (separated by spaces)
+    are given.
     """
-    names = [field.name for field in fields(record)]
 
-    def decorate(command: Command) -> Command:
-        @wraps(command)
-        def call(*args: Any, **values: Any) -> Any:
-            return command(*args, **{name: record(**{key: values.pop(key) for key in names})}, **values)
+    def declared(name: str) -> click.Option:
+        given = names.split() or [f"--{name.replace('_', '-')}"]
+        return click.Option([*given, name], metavar=metavar, help=text, default=default, **settings)
 
-        return call  # type: ignore[return-value]
-
-    return decorate
+    settings.setdefault("show_default", default not in {None, ""})
+    return declared
 
 
-def _in_order(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options in the order in which the help lists them."""
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+def flag(text: str, *, names: str = "") -> Any:
+    """Declare an option without a value."""
+    return option(text, names=names, is_flag=True, default=False, show_default=False)
 
 
-def option(names: str, metavar: str, text: str, *, default: Any = None, **settings: Any) -> Decorator:
-    """Return an option with the help ``text``, which shows the default. ``names`` are separated by spaces."""
-    shows_default = default not in {None, ""}
-    return click.option(
-        *names.split(), metavar=metavar, help=text, default=default, show_default=shows_default, **settings
-    )
+def count(text: str, *, minimum: int = 1, default: int | None = None) -> Any:
+    """Declare an option for an integer N of at least ``minimum``."""
+    return option(text, "N", type=click.IntRange(minimum), default=default)
 
 
-def flag(name: str, text: str) -> Decorator:
-    """Return an option without a value."""
-    return click.option(name, is_flag=True, help=text)
+def choice(text: str, among: Sequence[str], *, names: str = "", default: str | None = None) -> Any:
+    """Declare an option with a few allowed values."""
+    return option(text, names=names, type=click.Choice(among), default=default)
 
 
-def count(name: str, text: str, *, minimum: int = 1, default: int | None = None) -> Decorator:
-    """Return an option for an integer N of at least ``minimum``."""
-    return option(name, "N", text, type=click.IntRange(minimum), default=default)
+def target(text: str = "Label column.", *, required: bool = False) -> Any:
+    """Declare the option for the label column."""
+    return option(text, "COL", required=required)
 
 
-def choice(*names: str, among: Sequence[str], default: str, text: str) -> Decorator:
-    """Return an option with a few allowed values."""
-    return click.option(*names, type=click.Choice(among), default=default, show_default=True, help=text)
+def out(text: str, *, required: bool = False, metavar: str = "FILE") -> Any:
+    """Declare the option for the output file."""
+    return option(text, metavar, names="-o --out", type=OUT_FILE, required=required)
 
 
-def target(text: str = "Label column.", *, required: bool = False) -> Decorator:
-    """Return the option for the label column."""
-    return option("--target", "COL", text, required=required)
+def settings(text: str = "Model parameter, for example C=10.") -> Any:
+    """Declare the option for model parameters."""
+    return option(text, "NAME=VALUE", names="--set", multiple=True)
 
 
-def out(text: str, *, required: bool = False, metavar: str = "FILE") -> Decorator:
-    """Return the option for the output file."""
-    return option("-o --out", metavar, text, type=OUT_FILE, required=required)
-
-
-def settings(text: str = "Model parameter, for example C=10.") -> Decorator:
-    """Return the option for model parameters."""
-    return option("--set settings", "NAME=VALUE", text, multiple=True)
-
-
-time: Decorator = option("--time", "COL", "Column with the time of each row.")
-features: Decorator = option("--feature features", "COL", "Use only these columns.", multiple=True)
-drop: Decorator = option("--drop", "COL", "Do not use these columns.", multiple=True)
-missing: Decorator = choice(
-    "--missing",
-    among=MISSING,
-    default="indicator",
-    text="Treatment of missing values: add an indicator feature, report an error, use the running mean of "
-    "the column, or use zero.",
-)
-positive: Decorator = option(
-    "--positive", "LABEL", "Positive class. Default: 1 or true, otherwise the rarer of two classes."
-)
-report: Decorator = option("--report", "FILE.html", "Write an HTML report.", type=OUT_FILE)
-query: Decorator = option(
-    "--query", "SELECT", "Read the rows of this query; SOURCE is the address of the database."
-)
-how: Decorator = choice(
-    "--how",
-    among=("auto", "pushed", "streamed"),
-    default="auto",
-    text="For databases: compute the sums inside the database (pushed) or read its rows (streamed). The "
-    "results are bit-identical.",
-)
-seed: Decorator = count("--seed", "Random seed of the models that use one.", minimum=0, default=0)
-chunk: Decorator = count("--chunk", "Rows read at a time.", default=1000)
-limit: Decorator = count("--limit", "Stop after N rows.")
-address: Decorator = _in_order(
-    option("--host", "ADDRESS", "Address to listen on.", default="127.0.0.1"),
-    option(
-        "--port",
-        "N",
-        "Port to listen on; 0 selects a free port.",
-        type=click.IntRange(0, 65535),
-        default=8471,
-    ),
-    option("--tls-cert", "FILE", "TLS certificate.", type=ANY_FILE),
-    option("--tls-key", "FILE", "Private key of the TLS certificate.", type=ANY_FILE),
-)
-
-
-def measure_window(note: str = "", default: int | None = None) -> Decorator:
-    """Return the option for the window of the running measures."""
-    return count("--measure-window", f"Window of the running measures, in rows.{note}", default=default)
-
-
-k: Decorator = count(
-    "--k",
-    "Precision and recall at k use the N highest scores of each window or, with --time, of each day.",
-    default=100,
-)
-
-
-def _column_options(chunk: Decorator) -> Decorator:
-    return _in_order(
-        time,
-        features,
-        drop,
-        option(
-            "--categorical",
-            "COL",
-            "Treat these columns as categories even if they contain numbers.",
-            multiple=True,
-        ),
-        missing,
-        count("--max-classes", "Report an error if there are more than N classes.", minimum=2, default=500),
-        chunk,
-        limit,
-        collect_options(ColumnOptions, "columns"),
-    )
-
-
-columns: Decorator = _column_options(chunk)
-# In commands that test rows before learning them, the chunk size is also a delay of the labels.
-prequential_columns: Decorator = _column_options(
-    count(
-        "--chunk",
-        "Predict N rows before the first of them is learned, so labels are up to N rows late. With smaller "
-        "values models adapt sooner; larger values are faster.",
-        default=100,
-    )
-)
-
-
-def model(*, multiple: bool, peers: bool = True, default: str | None = None, note: str = "") -> Decorator:
-    """Return the options for the model and its parameters.
+def model(*, multiple: bool = False, peers: bool = True, default: str | None = None, note: str = "") -> Any:
+    """Declare the option for the model.
 
     If ``peers`` is true, the help mentions models of other packages, which can be tested but not saved.
     ``note`` is added to the help; it describes the default model.
     """
     by_path = ", lightgbm, or sklearn:CLASS_PATH, xgboost:, imblearn: or river:CLASS_PATH" if peers else ""
     several = " Give several to compare them." if multiple else ""
-    return _in_order(
-        click.option(
-            "--model",
-            "model_names" if multiple else "model_name",
-            metavar="[LABEL=]NAME",
-            multiple=multiple,
-            default=default,
-            show_default=default is not None,
-            shell_complete=complete_models,
-            help=f"A model listed by `steelyard models`{by_path}.{several}{note}",
-        ),
-        settings("Model parameter, for example C=10, or LABEL.C=10 for one of several models."),
+    text = f"A model listed by `steelyard models`{by_path}.{several}{note}"
+    return option(
+        text,
+        "[LABEL=]NAME",
+        names="--model",
+        default=default,
+        multiple=multiple,
+        shell_complete=complete_models,
     )
+
+
+def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return model names for shell completion."""
+    names = [
+        *LEARNERS,
+        "lightgbm",
+        "sklearn:linear_model.SGDClassifier",
+        "sklearn:ensemble.RandomForestClassifier",
+        "river:linear_model.LogisticRegression",
+    ]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def measure_window(note: str = "", default: int | None = None) -> Any:
+    """Declare the option for the window of the running measures."""
+    return count(f"Window of the running measures, in rows.{note}", default=default)
+
+
+# -- shared options ---------------------------------------------------------------------------------------
+
+as_json: Any = flag("Print JSON instead of a table.", names="--json")
+model_settings: Any = settings("Model parameter, for example C=10, or LABEL.C=10 for one of several models.")
+positive: Any = option("Positive class. Default: 1 or true, otherwise the rarer of two classes.", "LABEL")
+report: Any = option("Write an HTML report.", "FILE.html", type=OUT_FILE)
+query: Any = option("Read the rows of this query; SOURCE is the address of the database.", "SELECT")
+how: Any = choice(
+    "For databases: compute the sums inside the database (pushed) or read its rows (streamed). The "
+    "results are bit-identical.",
+    ("auto", "pushed", "streamed"),
+    default="auto",
+)
+seed: Any = count("Random seed of the models that use one.", minimum=0, default=0)
+k: Any = count(
+    "Precision and recall at k use the N highest scores of each window or, with --time, of each day.",
+    default=100,
+)
+
+
+@dataclass(frozen=True)
+class AddressOptions:
+    """Address of an HTTP service, and its certificate."""
+
+    host: str = option("Address to listen on.", "ADDRESS", default="127.0.0.1")
+    port: int = option(
+        "Port to listen on; 0 selects a free port.", "N", type=click.IntRange(0, 65535), default=8471
+    )
+    tls_cert: Path | None = option("TLS certificate.", "FILE", type=ANY_FILE)
+    tls_key: Path | None = option("Private key of the TLS certificate.", "FILE", type=ANY_FILE)
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """Column roles, and how rows are read."""
+
+    time: str | None = option("Column with the time of each row.", "COL")
+    features: tuple[str, ...] = option("Use only these columns.", "COL", multiple=True, names="--feature")
+    drop: tuple[str, ...] = option("Do not use these columns.", "COL", multiple=True)
+    categorical: tuple[str, ...] = option(
+        "Treat these columns as categories even if they contain numbers.", "COL", multiple=True
+    )
+    missing: str = choice(
+        "Treatment of missing values: add an indicator feature, report an error, use the running mean of "
+        "the column, or use zero.",
+        MISSING,
+        default="indicator",
+    )
+    max_classes: int = count("Report an error if there are more than N classes.", minimum=2, default=500)
+    chunk: int = count("Rows read at a time.", default=1000)
+    limit: int | None = count("Stop after N rows.")
+
+
+@dataclass(frozen=True)
+class PrequentialColumnOptions(ColumnOptions):
+    """Options of commands that test rows before learning them: the chunk size also delays the labels."""
+
+    chunk: int = count(
+        "Predict N rows before the first of them is learned, so labels are up to N rows late. With smaller "
+        "values models adapt sooner; larger values are faster.",
+        default=100,
+    )
+
+
+address: Any = AddressOptions
+columns: Any = ColumnOptions
+prequential_columns: Any = PrequentialColumnOptions

@@ -12,8 +12,8 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -22,12 +22,6 @@ from steelyard.exceptions import FileAccessError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-json_option: Callable[[Command], Command] = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON instead of a table."
-)
 
 
 def stderr_console() -> Console:

@@ -14,7 +14,8 @@ import click
 from steelyard.cli import options as opt
 from steelyard.cli.decision import Cost, Decision, cost_option, positive_of, probabilities, threshold_option
 from steelyard.cli.files import IN_FILE, load_table_model, open_source
-from steelyard.cli.output import emit_text, json_option, json_text, print_status
+from steelyard.cli.options import ColumnOptions
+from steelyard.cli.output import emit_text, json_text, print_status
 
 if TYPE_CHECKING:
     from steelyard.tables import TableModel, TableStream
@@ -23,61 +24,48 @@ Lines = list[dict[str, Any]]
 _Explain = Callable[[Any, list[Any]], dict[str, list[Any]]]  # chunk and labels -> columns of the output
 
 
-@click.command("predict")
-@click.argument("model", type=IN_FILE)
-@click.argument("source", required=False)
-@opt.query
-@opt.out(
-    "Output file: Parquet (.parquet), JSON lines (.jsonl) or CSV, by its suffix. Default: standard output."
-)
-@opt.option("--into", "NEW_TABLE", "Write to a new table of the same database; it must not exist yet.")
-@opt.option(
-    "--as-sql dialect",
-    "DIALECT",
-    "Print the model as a SELECT for duckdb, sqlite, postgres, bigquery, snowflake, clickhouse, spark; "
-    "SOURCE may name the table.",
-)
-@opt.option("--keep", "COL", "Copy this column to the output, such as an id.", multiple=True)
-@opt.flag("--proba", "Also write the probability of every class.")
-@click.option(
-    "--prior",
-    type=click.Choice(["observed", "balanced"]),
-    help="Class frequencies that the probabilities of --proba and --cost assume: those of the learned rows "
-    "(observed, the default) or equal ones (balanced).",
-)
-@opt.option(
-    "--explain n_explained",
-    "[N]",
-    "Also write the N columns with the largest contributions to the score; default 3. With --json: all "
-    "contributions, the nearest stored rows, and changes that would alter the prediction.",
-    type=click.IntRange(min=1),
-    is_flag=False,
-    flag_value=3,
-)
-@threshold_option
-@cost_option
-@opt.positive
-@opt.chunk
-@opt.limit
-@json_option
+@opt.command("predict")
 def predict_command(
-    *,
-    model: Path,
-    source: str | None,
-    query: str | None,
-    out: Path | None,
-    into: str | None,
-    dialect: str | None,
-    keep: tuple[str, ...],
-    proba: bool,
-    prior: str | None,
-    n_explained: int | None,
-    threshold: Any,
-    cost: Cost | None,
-    positive: str | None,
-    chunk: int,
-    limit: int | None,
-    as_json: bool,
+    model: Path = opt.argument(type=IN_FILE),
+    source: str | None = opt.argument(required=False),
+    query: str | None = opt.query,
+    out: Path | None = opt.out(
+        "Output file: Parquet (.parquet), JSON lines (.jsonl) or CSV, by its suffix. Default: standard "
+        "output."
+    ),
+    into: str | None = opt.option(
+        "Write to a new table of the same database; it must not exist yet.", "NEW_TABLE"
+    ),
+    dialect: str | None = opt.option(
+        "Print the model as a SELECT for duckdb, sqlite, postgres, bigquery, snowflake, clickhouse, spark; "
+        "SOURCE may name the table.",
+        "DIALECT",
+        names="--as-sql",
+    ),
+    keep: tuple[str, ...] = opt.option(
+        "Copy this column to the output, such as an id.", "COL", multiple=True
+    ),
+    proba: bool = opt.flag("Also write the probability of every class."),
+    prior: str | None = opt.option(
+        "Class frequencies that the probabilities of --proba and --cost assume: those of the learned rows "
+        "(observed, the default) or equal ones (balanced).",
+        type=click.Choice(["observed", "balanced"]),
+    ),
+    n_explained: int | None = opt.option(
+        "Also write the N columns with the largest contributions to the score; default 3. With --json: all "
+        "contributions, the nearest stored rows, and changes that would alter the prediction.",
+        "[N]",
+        type=click.IntRange(min=1),
+        is_flag=False,
+        flag_value=3,
+        names="--explain",
+    ),
+    threshold: Any = threshold_option,
+    cost: Cost | None = cost_option,
+    positive: str | None = opt.positive,
+    chunk: int = ColumnOptions.chunk,
+    limit: int | None = ColumnOptions.limit,
+    as_json: bool = opt.as_json,
 ) -> None:
     """Predict the rows of SOURCE: row number, label and one score per class.
 

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import steelyard
-from steelyard.cli.decision import parse_goal
 from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
@@ -91,6 +90,34 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             values[name] = parse_goal(text) if name.rpartition(".")[2] == "threshold" else text
     return values
+
+
+def parse_goal(text: str) -> Any:
+    """Parse a value of the parameter ``threshold``: a name, or numbers such as ``miss=20,alarm=1``.
+
+    >>> parse_goal("alarms=0.01"), parse_goal("miss=20,alarm=1"), parse_goal("gmean")
+    ({'alarms': 0.01}, {'miss': 20.0, 'alarm': 1.0}, 'gmean')
+    """
+    if "=" not in text:
+        return text
+    pairs = parse_pairs(text)
+    if any(isinstance(value, str) for value in pairs.values()):
+        raise ParameterError(
+            f"threshold: expected NAME=NUMBER; got {text!r}.", hint="for example threshold=alarms=0.01"
+        )
+    return pairs
+
+
+def parse_pairs(text: str) -> dict[str, float | str]:
+    """Parse NAME=VALUE,... ; values that are no numbers are strings."""
+    pairs: dict[str, float | str] = {}
+    for part in text.split(","):
+        name, _, value = (word.strip() for word in part.partition("="))
+        try:
+            pairs[name] = float(value)
+        except ValueError:
+            pairs[name] = value
+    return pairs
 
 
 _SEEDS = ("random_state", "seed")

@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 _MEASURES = {"average_precision": "average precision", "auc": "AUC", "brier": "Brier score (lower is better)"}
 _MEASURES_OF_MANY = {"macro_recall": "mean recall", "log_loss": "log-loss (lower is better)"}
 _LABEL_CHUNK_ROWS = 10_000  # rows of the file of labels that are read at a time
-shuffle_option = opt.option(
-    "--shuffle",
-    "SEED",
-    "Read all rows into memory and shuffle them, for tables sorted by label.",
-    type=click.IntRange(0),
+shuffle_option: Any = opt.option(
+    "Read all rows into memory and shuffle them, for tables sorted by label.", "SEED", type=click.IntRange(0)
 )
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
+from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import click
 
 from steelyard.cli import options as opt
 from steelyard.cli.files import ANY_FILE, read_file
-from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message
+from steelyard.cli.output import emit_facts, emit_json, emit_table, print_message
 from steelyard.cli.runs import parse_seconds
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 
@@ -39,72 +40,50 @@ def _check_installed() -> None:
         ) from error
 
 
-@click.group("serve", invoke_without_command=True)
-@opt.option("--store", "FILE.db", "SQLite file, or postgresql://HOST/DATABASE.", default="steelyard.db")
-@opt.choice(
-    "--role",
-    among=("learner", "predictor"),
-    default="learner",
-    text="A predictor only predicts, with the models of the learner. With PostgreSQL, several learners share "
-    "the models.",
-)
-@opt.option("--advertise", "URL", "Address at which other learners reach this one. Default: host and port.")
-@opt.address
-@opt.option(
-    "--keys keys_file",
-    "FILE",
-    "API keys of clients. Without keys only local connections are accepted.",
-    type=ANY_FILE,
-)
-@opt.option(
-    "--model specs",
-    "NAME.toml",
-    "File that describes a model, which is created unless it exists.",
-    type=ANY_FILE,
-    multiple=True,
-)
-@opt.choice(
-    "--log",
-    "log_level",
-    among=("problems", "requests"),
-    default="problems",
-    text="Log warnings and errors to standard error, or also one JSON line per request, without row values.",
-)
-@opt.choice(
-    "--log-format",
-    among=("text", "json"),
-    default="text",
-    text="Format of warnings and errors: text, or one JSON object per line.",
-)
-@click.option(
-    "--audit-days",
-    type=click.FloatRange(min=0.0, min_open=True),
-    default=90.0,
-    show_default=True,
-    help="Days for which the audit log is kept.",
-)
-@opt.flag("--check", "Load all models, list damaged ones and exit with code 1 if there are any.")
-@opt.flag("--repair", "With --check: rebuild damaged models from their readable rows.")
-@opt.flag("--demo", "Train a model on the built-in stream; the store is in memory.")
+@opt.command("serve", cls=click.Group, invoke_without_command=True)
 @click.pass_context
 def serve_command(
     ctx: click.Context,
     *,
-    store: str,
-    role: str,
-    advertise: str | None,
-    host: str,
-    port: int,
-    keys_file: Path | None,
-    specs: tuple[Path, ...],
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    log_level: str,
-    log_format: str,
-    audit_days: float,
-    check: bool,
-    repair: bool,
-    demo: bool,
+    store: str = opt.option("SQLite file, or postgresql://HOST/DATABASE.", "FILE.db", default="steelyard.db"),
+    role: str = opt.choice(
+        "A predictor only predicts, with the models of the learner. With PostgreSQL, several learners "
+        "share the models.",
+        ("learner", "predictor"),
+        default="learner",
+    ),
+    advertise: str | None = opt.option(
+        "Address at which other learners reach this one. Default: host and port.", "URL"
+    ),
+    address: opt.AddressOptions = opt.address,
+    keys_file: Path | None = opt.option(
+        "API keys of clients. Without keys only local connections are accepted.",
+        "FILE",
+        type=ANY_FILE,
+        names="--keys",
+    ),
+    specs: tuple[Path, ...] = opt.option(
+        "File that describes a model, which is created unless it exists.",
+        "NAME.toml",
+        type=ANY_FILE,
+        multiple=True,
+        names="--model",
+    ),
+    log_level: str = opt.choice(
+        "Log warnings and errors to standard error, or also one JSON line per request, without row values.",
+        ("problems", "requests"),
+        names="--log",
+        default="problems",
+    ),
+    log_format: str = opt.choice(
+        "Format of warnings and errors: text, or one JSON object per line.", ("text", "json"), default="text"
+    ),
+    audit_days: float = opt.option(
+        "Days for which the audit log is kept.", type=click.FloatRange(min=0.0, min_open=True), default=90.0
+    ),
+    check: bool = opt.flag("Load all models, list damaged ones and exit with code 1 if there are any."),
+    repair: bool = opt.flag("With --check: rebuild damaged models from their readable rows."),
+    demo: bool = opt.flag("Train a model on the built-in stream; the store is in memory."),
 ) -> None:
     """Serve models that learn and predict over HTTP. Acknowledged rows survive a crash.
 
@@ -114,6 +93,7 @@ def serve_command(
         ctx.obj = store
         return
     _check_installed()
+    host, port, tls_cert, tls_key = astuple(address)
     _check_address(host, keys_file)
     if demo and (keys_file or tls_cert):
         raise ParameterError(
@@ -282,35 +262,30 @@ def _reload_certificate(config: Any) -> None:
 
 # -- commands for API keys --------------------------------------------------------------------------
 
-_keys_option = opt.option("--keys keys_file", "FILE", "File with the keys.", type=ANY_FILE, required=True)
+_keys_option: Any = opt.option("File with the keys.", "FILE", type=ANY_FILE, required=True, names="--keys")
 
 
-@serve_command.group("keys")
+@opt.command("keys", serve_command, cls=click.Group)
 def keys_command() -> None:
     """Manage the API keys of clients."""
 
 
-@keys_command.command("add")
-@_keys_option
-@opt.option(
-    "--scope scopes", "predict|learn|forget|site|admin", "Allowed operation.", multiple=True, required=True
-)
-@opt.option("--for-model models", "NAME", "Allowed models. Default: all.", multiple=True)
-@opt.option("--for-site sites", "NAME", "Allowed sites. Default: all.", multiple=True)
-@opt.option("--note", "TEXT", "Owner of the key.", default="")
-@opt.option("--expires", "90d", "Time until the key expires. Default: never.")
-@opt.option("--rate", "N", "Requests per second. Default: no limit.", type=float)
-@json_option
+@opt.command("add", keys_command)
 def add_key(
-    *,
-    keys_file: Path,
-    scopes: tuple[str, ...],
-    models: tuple[str, ...],
-    sites: tuple[str, ...],
-    note: str,
-    expires: str | None,
-    rate: float | None,
-    as_json: bool,
+    keys_file: Path = _keys_option,
+    scopes: tuple[str, ...] = opt.option(
+        "Allowed operation.", "predict|learn|forget|site|admin", multiple=True, required=True, names="--scope"
+    ),
+    models: tuple[str, ...] = opt.option(
+        "Allowed models. Default: all.", "NAME", multiple=True, names="--for-model"
+    ),
+    sites: tuple[str, ...] = opt.option(
+        "Allowed sites. Default: all.", "NAME", multiple=True, names="--for-site"
+    ),
+    note: str = opt.option("Owner of the key.", "TEXT", default=""),
+    expires: str | None = opt.option("Time until the key expires. Default: never.", "90d"),
+    rate: float | None = opt.option("Requests per second. Default: no limit.", "N", type=float),
+    as_json: bool = opt.as_json,
 ) -> None:
     """Create a key and print it. It cannot be printed again, because the file stores only its hash."""
     from steelyard.service.http.keys import Keys
@@ -346,13 +321,14 @@ def _date(seconds: float | None) -> str:
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-@keys_command.command("rotate")
-@click.argument("key_id", metavar="ID")
-@_keys_option
-@opt.option("--overlap", "7d", "Time until the old key expires.", default="7d")
-@opt.option("--expires", "90d", "Time until the new key expires. Default: never.")
-@json_option
-def rotate_key(*, key_id: str, keys_file: Path, overlap: str, expires: str | None, as_json: bool) -> None:
+@opt.command("rotate", keys_command)
+def rotate_key(
+    key_id: str = opt.argument(metavar="ID"),
+    keys_file: Path = _keys_option,
+    overlap: str = opt.option("Time until the old key expires.", "7d", default="7d"),
+    expires: str | None = opt.option("Time until the new key expires. Default: never.", "90d"),
+    as_json: bool = opt.as_json,
+) -> None:
     """Create a key with the same rights as KEY_ID. The old key expires after the overlap."""
     from steelyard.service.http.keys import Keys
 
@@ -362,10 +338,8 @@ def rotate_key(*, key_id: str, keys_file: Path, overlap: str, expires: str | Non
     emit_facts(_shown_key(key, token), as_json=as_json)
 
 
-@keys_command.command("list")
-@_keys_option
-@json_option
-def list_keys(*, keys_file: Path, as_json: bool) -> None:
+@opt.command("list", keys_command)
+def list_keys(keys_file: Path = _keys_option, as_json: bool = opt.as_json) -> None:
     """List the keys of a file."""
     from steelyard.service.http.keys import Keys
 
@@ -378,10 +352,8 @@ def list_keys(*, keys_file: Path, as_json: bool) -> None:
     emit_json(rows) if as_json else emit_table(columns, rows)
 
 
-@keys_command.command("revoke")
-@click.argument("key_id", metavar="ID")
-@_keys_option
-def revoke_key(*, key_id: str, keys_file: Path) -> None:
+@opt.command("revoke", keys_command)
+def revoke_key(key_id: str = opt.argument(metavar="ID"), keys_file: Path = _keys_option) -> None:
     """Revoke a key; a running service rejects it from the next request on."""
     from steelyard.service.http.keys import Keys
 
@@ -392,15 +364,16 @@ def revoke_key(*, key_id: str, keys_file: Path) -> None:
 # -- command for the audit log ----------------------------------------------------------------------
 
 
-@serve_command.command("audit")
-@opt.option("--model", "NAME", "Only this model.")
-@opt.option("--verb", "learn|forget|...", "Show only this operation.")
-@opt.option("--key", "ID", "Only this key.")
-@click.option("--limit", type=int, default=50, show_default=True, help="Number of entries.")
-@json_option
+@opt.command("audit", serve_command)
 @click.pass_obj
 def audit_command(
-    store: str, *, model: str | None, verb: str | None, key: str | None, limit: int, as_json: bool
+    store: str,
+    *,
+    model: str | None = opt.option("Only this model.", "NAME"),
+    verb: str | None = opt.option("Show only this operation.", "learn|forget|..."),
+    key: str | None = opt.option("Only this key.", "ID"),
+    limit: int = opt.option("Number of entries.", type=int, default=50),
+    as_json: bool = opt.as_json,
 ) -> None:
     """List the latest changes of a store: who changed which model, when, and with what outcome."""
     _check_installed()
@@ -432,10 +405,9 @@ def _check_is_file(store: str) -> None:
         )
 
 
-@serve_command.command("backup")
-@click.argument("target", type=ANY_FILE)
+@opt.command("backup", serve_command)
 @click.pass_obj
-def backup_command(store: str, *, target: Path) -> None:
+def backup_command(store: str, *, target: Path = opt.argument(type=ANY_FILE)) -> None:
     """Copy the store to TARGET; the service may be running."""
     _check_installed()
     from steelyard.service import SQLiteStore
@@ -449,7 +421,7 @@ def backup_command(store: str, *, target: Path) -> None:
     print_message(f"copied {store} to {target}")
 
 
-@serve_command.command("erase")
+@opt.command("erase", serve_command)
 @click.pass_obj
 def erase_command(store: str) -> None:
     """Remove the bytes of forgotten rows from the disk.
@@ -464,10 +436,9 @@ def erase_command(store: str) -> None:
     print_message(f"erased the freed space of {store}")
 
 
-@serve_command.command("restore")
-@click.argument("source", type=ANY_FILE)
+@opt.command("restore", serve_command)
 @click.pass_obj
-def restore_command(store: str, *, source: Path) -> None:
+def restore_command(store: str, *, source: Path = opt.argument(type=ANY_FILE)) -> None:
     """Create the store from a backup; every model is loaded once to check it."""
     _check_installed()
     from steelyard.service import SQLiteStore, Writer

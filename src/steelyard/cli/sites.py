@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,8 @@ import click
 
 from steelyard.cli import options as opt
 from steelyard.cli.files import ANY_FILE, read_file, save_model
-from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message
+from steelyard.cli.options import AddressOptions
+from steelyard.cli.output import emit_facts, emit_json, emit_table, print_message
 from steelyard.cli.runs import parse_labels
 from steelyard.exceptions import FileAccessError, ParameterError, SteelyardError
 
@@ -24,21 +23,20 @@ if TYPE_CHECKING:
     from steelyard.federated import Folder, ReleasePolicy, RoundKeys, Service
 
 ENDPOINT = "FOLDER|URL"
-key_option: Callable[[Any], Any] = opt.option(
-    "--key",
-    "KEY",
+key_option: Any = opt.option(
     "Key of the service. The environment variable STEELYARD_KEY is safer than the option.",
+    "KEY",
     envvar="STEELYARD_KEY",
 )
-_to_option = opt.option(
-    "--to endpoint", ENDPOINT, "Shared folder, or URL of the pooled model.", required=True
+_to_option: Any = opt.option(
+    "Shared folder, or URL of the pooled model.", ENDPOINT, required=True, names="--to"
 )
-_name_option = opt.option("--name", "SITE", "Name of this site.", required=True)
+_name_option: Any = opt.option("Name of this site.", "SITE", required=True)
 
 
-def round_option(text: str, *, required: bool = False) -> Callable[[Any], Any]:
-    """Return the option for the name of a secure-aggregation round."""
-    return opt.option("--round round_name", "ROUND", text, required=required)
+def round_option(text: str, *, required: bool = False) -> Any:
+    """Declare the option for the name of a secure-aggregation round."""
+    return opt.option(text, "ROUND", names="--round", required=required)
 
 
 def open_endpoint(endpoint: str, key: str | None) -> Folder | Service:
@@ -69,43 +67,28 @@ def site_command() -> None:
     """Publish statistics of rows that stay local."""
 
 
-@site_command.command(
-    "publish", cls=opt.renamed({"--least-rows": "--min-rows", "--least-change": "--min-change"})
+@opt.command(
+    "publish",
+    site_command,
+    cls=opt.renamed({"--least-rows": "--min-rows", "--least-change": "--min-change"}),
 )
-@click.argument("data")
-@_name_option
-@_to_option
-@opt.target("Label column; with --round, the round defines it.")
-@opt.count("--min-rows", "Do not publish classes with fewer rows.", default=20)
-@opt.count("--min-change", "Do not publish changes of a class by fewer rows.", minimum=0, default=10)
-@round_option("Publish masked statistics in this secure-aggregation round.")
-@opt.option(
-    "--receipt", "FILE", "Receipt of the round, needed to leave it.  [default: SITE.receipt]", type=ANY_FILE
-)
-@click.option(
-    "--wait",
-    type=click.FloatRange(0),
-    default=600.0,
-    show_default=True,
-    help="Seconds to wait for the keys of the other sites.",
-)
-@opt.flag("--confirm", "Ask whether all sites show the same fingerprint.")
-@key_option
-@json_option
 def publish_command(
-    *,
-    data: str,
-    name: str,
-    endpoint: str,
-    target: str | None,
-    min_rows: int,
-    min_change: int,
-    round_name: str | None,
-    receipt: Path | None,
-    wait: float,
-    confirm: bool,
-    key: str | None,
-    as_json: bool,
+    data: str = opt.argument(),
+    name: str = _name_option,
+    endpoint: str = _to_option,
+    target: str | None = opt.target("Label column; with --round, the round defines it."),
+    min_rows: int = opt.count("Do not publish classes with fewer rows.", default=20),
+    min_change: int = opt.count("Do not publish changes of a class by fewer rows.", minimum=0, default=10),
+    round_name: str | None = round_option("Publish masked statistics in this secure-aggregation round."),
+    receipt: Path | None = opt.option(
+        "Receipt of the round, needed to leave it.  [default: SITE.receipt]", "FILE", type=ANY_FILE
+    ),
+    wait: float = opt.option(
+        "Seconds to wait for the keys of the other sites.", type=click.FloatRange(0), default=600.0
+    ),
+    confirm: bool = opt.flag("Ask whether all sites show the same fingerprint."),
+    key: str | None = key_option,
+    as_json: bool = opt.as_json,
 ) -> None:
     """Publish the statistics of all rows of DATA, replacing those published before.
 
@@ -166,7 +149,7 @@ def _publish_masked(
             click.confirm("Do all sites show this fingerprint?", abort=True, err=True)
 
     _, message = current.send(masker, update, wait=wait, confirm=show)
-    _write_private(receipt, masker.receipt(round_name))
+    _write_receipt(receipt, masker.receipt(round_name))
     return {
         "site": name,
         "round": round_name,
@@ -177,12 +160,13 @@ def _publish_masked(
     }
 
 
-@site_command.command("leave")
-@_name_option
-@_to_option
-@opt.option("--receipt", "FILE", "Receipt of the secure-aggregation round.", type=ANY_FILE)
-@key_option
-def leave_command(*, name: str, endpoint: str, receipt: Path | None, key: str | None) -> None:
+@opt.command("leave", site_command)
+def leave_command(
+    name: str = _name_option,
+    endpoint: str = _to_option,
+    receipt: Path | None = opt.option("Receipt of the secure-aggregation round.", "FILE", type=ANY_FILE),
+    key: str | None = key_option,
+) -> None:
     """Withdraw the statistics of a site; the next pooled model does not contain its rows.
 
     Published statistics are deleted. With a receipt, masked statistics are subtracted from the sum of their
@@ -201,23 +185,15 @@ def leave_command(*, name: str, endpoint: str, receipt: Path | None, key: str | 
     print_message(f"removed {name} from round {current.name}")
 
 
-def _write_private(path: Path, data: bytes) -> None:
-    """Write a private file with the unmasked statistics of the site, which only its owner can read."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def _write_receipt(path: Path, data: bytes) -> None:
+    """Write the receipt of a round; it is private, because it has the unmasked statistics of the site."""
+    from steelyard.persistence.files import write_atomically
+
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise FileAccessError(
-            f"cannot be written: {error.strerror or error}.",
-            source=str(path),
-            hint="the message was sent; without a receipt this site can leave only by a new round",
-        ) from error
+        write_atomically(path, [data], source="receipt", is_private=True)
+    except FileAccessError as error:
+        hint = "the message was sent; without a receipt this site can leave only by a new round"
+        raise FileAccessError(error.message, source=error.source, hint=hint) from error
 
 
 _COLUMNS = ("site", "rows", "squared_error", "local_squared_error", "auc", "local_auc", "held_back")
@@ -231,16 +207,13 @@ def hub_command() -> None:
 # -- commands that run once -------------------------------------------------------------------------
 
 
-@hub_command.command("collect")
-@click.argument("endpoint", metavar=ENDPOINT)
-@opt.out("Output file for the pooled model.", required=True)
-@round_option("Use the sum of this secure-aggregation round.")
-@click.option(
-    "--wait", type=click.FloatRange(0), default=0.0, show_default=True, help="Seconds to wait for the round."
-)
-@key_option
+@opt.command("collect", hub_command)
 def collect_command(
-    *, endpoint: str, out: Path, round_name: str | None, wait: float, key: str | None
+    endpoint: str = opt.argument(metavar=ENDPOINT),
+    out: Path = opt.out("Output file for the pooled model.", required=True),
+    round_name: str | None = round_option("Use the sum of this secure-aggregation round."),
+    wait: float = opt.option("Seconds to wait for the round.", type=click.FloatRange(0), default=0.0),
+    key: str | None = key_option,
 ) -> None:
     """Build the model of all published statistics. It equals a model fitted on the rows of all sites."""
     from steelyard.federated import Hub, Round, collect
@@ -254,11 +227,10 @@ def collect_command(
     print_message(f"{hub.explain()}\ndigest {hub.digest()}; wrote {out}")
 
 
-@hub_command.command("compare")
-@click.argument("endpoint", metavar=ENDPOINT)
-@key_option
-@json_option
-def compare_command(*, endpoint: str, key: str | None, as_json: bool) -> None:
+@opt.command("compare", hub_command)
+def compare_command(
+    endpoint: str = opt.argument(metavar=ENDPOINT), key: str | None = key_option, as_json: bool = opt.as_json
+) -> None:
     """Compare the pooled model with the local model of each site, using only statistics.
 
     The columns error and auc measure the pooled model on the rows of a site; local error and local auc
@@ -279,11 +251,10 @@ def compare_command(*, endpoint: str, key: str | None, as_json: bool) -> None:
     emit_table(list(headings), [{head: row[name] for head, name in headings.items()} for row in rows])
 
 
-@hub_command.command("drop")
-@click.argument("endpoint", metavar=ENDPOINT)
-@click.argument("site")
-@key_option
-def drop_command(*, endpoint: str, site: str, key: str | None) -> None:
+@opt.command("drop", hub_command)
+def drop_command(
+    endpoint: str = opt.argument(metavar=ENDPOINT), site: str = opt.argument(), key: str | None = key_option
+) -> None:
     """Delete the statistics of SITE; the next pooled model does not contain its rows."""
     open_endpoint(endpoint, key).drop(site)
     print_message(f"removed {site}")
@@ -292,35 +263,32 @@ def drop_command(*, endpoint: str, site: str, key: str | None) -> None:
 # -- secure aggregation -----------------------------------------------------------------------------
 
 
-@hub_command.command("open")
-@click.argument("folder", metavar="FOLDER")
-@round_option("Name of the round; it must be new.", required=True)
-@opt.option("--site sites", "SITE", "Name of a site.", multiple=True, required=True)
-@opt.target(required=True)
-@opt.option(
-    "--label labels", "LABEL", "Class label; repeat the option for each class.", multiple=True, required=True
-)
-@opt.option("--number numbers", "COL", "Numeric column; may be repeated.", multiple=True)
-@opt.option(
-    "--category categories", "COL=A,B", "Categorical column with its values; may be repeated.", multiple=True
-)
-@click.option(
-    "--step",
-    type=click.IntRange(-60, 60),
-    default=-30,
-    show_default=True,
-    help="Quantization step, as an exponent: values are rounded to multiples of 2 to this power.",
-)
+@opt.command("open", hub_command)
 def open_command(
-    *,
-    folder: str,
-    round_name: str,
-    sites: tuple[str, ...],
-    target: str,
-    labels: tuple[str, ...],
-    numbers: tuple[str, ...],
-    categories: tuple[str, ...],
-    step: int,
+    folder: str = opt.argument(metavar="FOLDER"),
+    round_name: str = round_option("Name of the round; it must be new.", required=True),
+    sites: tuple[str, ...] = opt.option(
+        "Name of a site.", "SITE", multiple=True, required=True, names="--site"
+    ),
+    target: str = opt.target(required=True),
+    labels: tuple[str, ...] = opt.option(
+        "Class label; repeat the option for each class.",
+        "LABEL",
+        multiple=True,
+        required=True,
+        names="--label",
+    ),
+    numbers: tuple[str, ...] = opt.option(
+        "Numeric column; may be repeated.", "COL", multiple=True, names="--number"
+    ),
+    categories: tuple[str, ...] = opt.option(
+        "Categorical column with its values; may be repeated.", "COL=A,B", multiple=True, names="--category"
+    ),
+    step: int = opt.option(
+        "Quantization step, as an exponent: values are rounded to multiples of 2 to this power.",
+        type=click.IntRange(-60, 60),
+        default=-30,
+    ),
 ) -> None:
     """Open a secure-aggregation round in FOLDER; sites then publish with --round.
 
@@ -348,32 +316,20 @@ def _parse_category(text: str) -> tuple[str, list[str]]:
 # -- hub as a service --------------------------------------------------------------------------------
 
 
-@hub_command.command("serve")
-@click.argument("folder", required=False, metavar="[FOLDER]")
-@opt.out("Output file for the pooled model of FOLDER.")
-@click.option(
-    "--every",
-    type=click.FloatRange(0.01),
-    default=2.0,
-    show_default=True,
-    help="Seconds between two checks of FOLDER.",
-)
-@opt.option("--store", "FILE.db", "Store of the service.", default="hub.db")
-@opt.option("--model model", "NAME", "Name of the pooled model.", default="pooled")
-@opt.target("Label column; needed once, to create the model.")
-@opt.address
-@opt.option("--keys keys_file", "FILE", "Keys of the sites, from `serve keys add`.", type=ANY_FILE)
-@click.pass_context
+@opt.command("serve", hub_command)
 def serve_command(
-    ctx: click.Context,
-    /,
-    *,
-    folder: str | None,
-    out: Path | None,
-    every: float,
-    model: str,
-    target: str | None,
-    **service_options: Any,
+    folder: str | None = opt.argument(required=False, metavar="[FOLDER]"),
+    out: Path | None = opt.out("Output file for the pooled model of FOLDER."),
+    every: float = opt.option(
+        "Seconds between two checks of FOLDER.", type=click.FloatRange(0.01), default=2.0
+    ),
+    store: str = opt.option("Store of the service.", "FILE.db", default="hub.db"),
+    model: str = opt.option("Name of the pooled model.", "NAME", default="pooled"),
+    target: str | None = opt.target("Label column; needed once, to create the model."),
+    address: AddressOptions = opt.address,
+    keys_file: Path | None = opt.option(
+        "Keys of the sites, from `serve keys add`.", "FILE", type=ANY_FILE, names="--keys"
+    ),
 ) -> None:
     """Run a hub for a shared FOLDER, or over HTTP for `site publish --to URL`. Stop it with Ctrl-C.
 
@@ -392,7 +348,9 @@ def serve_command(
         path = Path(temporary, f"{model}.toml")
         if target is not None:  # a JSON string is a valid string of TOML
             path.write_text(f"target = {json.dumps(target)}\nsites = true\n", "utf-8")
-        ctx.invoke(serve, specs=() if target is None else (path,), **service_options)
+        specs = () if target is None else (path,)
+        context = click.get_current_context()
+        context.invoke(serve, specs=specs, store=store, keys_file=keys_file, **asdict(address))
 
 
 def _watch(folder: str, out: Path, every: float) -> None:

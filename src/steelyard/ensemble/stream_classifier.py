@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,7 +22,15 @@ from steelyard._validation import (
     validate_batch,
     validate_rows,
 )
-from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
+from steelyard.base import (
+    Batch,
+    ForgettingMixin,
+    Label,
+    Traits,
+    fitted_property,
+    snapshot_read,
+    transactional,
+)
 from steelyard.ensemble.decision import DecisionState, ThresholdedClassifier
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts.linear import LinearExpert
@@ -50,6 +58,8 @@ from steelyard.params import (
     OneOf,
     Positive,
     absent_parameters,
+    parameter,
+    parametrized,
     prior_factors,
 )
 from steelyard.persistence import storable
@@ -79,6 +89,7 @@ def _is_window(value: Any) -> bool:
 )
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("StreamClassifier", former_parameters=_FORMER_PARAMETERS)
+@parametrized(kw_only=True)
 class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     r"""Ensemble of experts for imbalanced streams.
 
@@ -179,16 +190,6 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     describes_itself = True  # explain() can be called without rows and then describes the model
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "threshold": ThresholdChoice(),
-        "window": Constraint(
-            '"auto", a whole number of rows, a timedelta, or text such as "30d" (units s, m, h, d, w)',
-            _is_window,
-        ),
-        "compute_budget": AnyOf(OneOf("auto"), Positive()),
-        "random_state": Integer(0),
-        "positive": LabelOrNone(),
-    }
     _traits = Traits(
         exact=False,
         bounded_memory=True,
@@ -202,8 +203,20 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     )
     _accepts_sparse = True
     _finds_nonfinite = True  # RowInput.dense checks the rows
-    _input: RowInput
-    _ensemble: ExpertEnsemble
+    _input: RowInput = field(init=False)
+    _ensemble: ExpertEnsemble = field(init=False)
+
+    threshold: str | dict[str, float] = parameter("gmean", ThresholdChoice())
+    window: str | int | timedelta = parameter(
+        "auto",
+        Constraint(
+            '"auto", a whole number of rows, a timedelta, or text such as "30d" (units s, m, h, d, w)',
+            _is_window,
+        ),
+    )
+    compute_budget: str | float = parameter("auto", AnyOf(OneOf("auto"), Positive()))
+    random_state: int = parameter(0, Integer(0))
+    positive: Label | None = parameter(None, LabelOrNone())
 
     def __getattr__(self, name: str) -> Any:
         if name in {"merge", "subtract"}:  # raised as AttributeError, so that hasattr() returns False
@@ -212,21 +225,6 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
                 "ProximalSVC and TableModel(ProximalSVC()) can be merged."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __init__(
-        self,
-        *,
-        threshold: str | dict[str, float] = "gmean",
-        window: str | int | timedelta = "auto",
-        compute_budget: str | float = "auto",
-        random_state: int = 0,
-        positive: Label | None = None,
-    ) -> None:
-        self.threshold = threshold
-        self.window = window
-        self.compute_budget = compute_budget
-        self.random_state = random_state
-        self.positive = positive
 
     # -- learning -----------------------------------------------------------------------------------
 
@@ -374,25 +372,22 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     # -- predicting ---------------------------------------------------------------------------------
 
-    @property
+    @fitted_property
     @snapshot_read
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that have rows in the window."""
-        self._need("classes_")
         return self._ensemble.snapshot.labels.copy()
 
-    @property
+    @fitted_property
     @snapshot_read
     def positive_(self) -> Label | None:
         """Positive class, or None if there are not exactly two classes."""
-        self._need("positive_")
         return self._copied_ensemble().find_positive()
 
-    @property
+    @fitted_property
     @snapshot_read
     def linear_(self) -> ProximalSVC:
         """Copy of the linear expert on all rows in the window."""
-        self._need("linear_")
         ensemble = self._copied_ensemble()
         expert = next(expert for expert in ensemble.copied_experts() if expert.config.name == "linear")
         expert.update(ensemble.stream())  # some rows may not be learned yet
@@ -402,11 +397,10 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             raise AttributeError("StreamClassifier has no linear_ while its linear expert has no rows.")
         return learner
 
-    @property
+    @fitted_property
     @snapshot_read
     def class_count_(self) -> NDArray[np.int64]:
         """Number of rows of each class in the window."""
-        self._need("class_count_")
         ensemble = self._ensemble
         pending = np.bincount(ensemble.pending.codes(), minlength=len(ensemble.labels)).astype(np.int64)
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
@@ -559,18 +553,16 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         rows, _ = self._input.dense(validate_rows(self, X, "drift_report"), self, "drift_report")
         return unlabelled_report(self._ensemble, rows)
 
-    @property
+    @fitted_property
     @snapshot_read
     def drift_events_(self) -> list[dict[str, Any]]:
         """Detected drifts, each with row, cause, columns and text."""
-        self._need("drift_events_")
         return self._ensemble.changes.event_list()
 
-    @property
+    @fitted_property
     @snapshot_read
     def drift_evidence_(self) -> float:
         """Evidence of a drift since the last one, from 0 to 1. A value of 1 records a new event."""
-        self._need("drift_evidence_")
         return self._ensemble.changes.evidence()
 
     # -- files and copies ---------------------------------------------------------------------------

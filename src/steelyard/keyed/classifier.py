@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from steelyard.base import (
     Label,
     MergingMixin,
     Traits,
+    fitted_property,
     sorted_classes,
     synchronized,
     transactional,
@@ -30,7 +31,7 @@ from steelyard.explanation import RowExplanations
 from steelyard.explanation.attribution import Attribution
 from steelyard.keyed.planes import GroupSystem
 from steelyard.keyed.sums import Key, KeyedRows, KeyedSums, Triangles
-from steelyard.params import AnyOf, Constraint, Instance, Integer, OneOf, Positive
+from steelyard.params import AnyOf, Instance, Integer, OneOf, Positive, parameter, parametrized
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC, Quantizer
 from steelyard.proximal.serialization import triangle_size
@@ -40,7 +41,7 @@ _MAX_EXACT_KEY = 2**53  # largest integer up to which floats represent all integ
 
 
 @storable("KeyedClassifier")
-@dataclass(eq=False, repr=False)
+@parametrized()
 class KeyedClassifier(ForgettingMixin, MergingMixin):
     r"""Classifier with one proximal SVM for each key, shrunk towards the model of all rows.
 
@@ -110,12 +111,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "key": AnyOf(Integer(0), Instance(str, description="the name of a column")),
-        "C": Positive(),
-        "borrow": AnyOf(Positive(), OneOf("auto")),
-        "quantizer": AnyOf(OneOf(None), Instance(Quantizer)),
-    }
     _traits = Traits(
         exact=True,
         bounded_memory=False,
@@ -124,11 +119,11 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     _in_place = ("_state",)
     _texts = tuple[str, ...]()  # text keys of the current call; the key column of X contains their indices
 
-    key: str | int = 0
+    key: str | int = parameter(0, AnyOf(Integer(0), Instance(str, description="the name of a column")))
     _: KW_ONLY
-    C: float = 1.0
-    borrow: float | str = "auto"
-    quantizer: Quantizer | None = None
+    C: float = parameter(1.0, Positive())
+    borrow: float | str = parameter("auto", AnyOf(Positive(), OneOf("auto")))
+    quantizer: Quantizer | None = parameter(None, AnyOf(OneOf(None), Instance(Quantizer)))
 
     # -- learning and forgetting --------------------------------------------------------------------
 
@@ -314,43 +309,37 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     # -- fitted attributes --------------------------------------------------------------------------
 
-    @property
+    @fitted_property
     def classes_(self) -> NDArray[Any]:
-        self._need("classes_")
         with lock_of(self):
             return sorted_classes(self._state.frozen().classes())
 
-    @property
+    @fitted_property
     def keys_(self) -> list[Key]:
-        self._need("keys_")
         with lock_of(self):
             return self._state.keys
 
-    @property
+    @fitted_property
     def quantizer_(self) -> Quantizer:
-        self._need("quantizer_")
         with lock_of(self):
             quantizer = self._state.frozen().quantizer
         assert quantizer is not None
         return quantizer
 
-    @property
+    @fitted_property
     def group_(self) -> ProximalSVC:
-        self._need("group_")
         with lock_of(self):
             statistics = self._state.frozen().group_statistics
             return self._state.cached("group", self.C, lambda: ProximalSVC(C=self.C).merge(statistics()))
 
-    @property
+    @fitted_property
     def borrow_(self) -> float:
-        self._need("borrow_")
         with lock_of(self):
             return self._borrowed()
 
-    @property
+    @fitted_property
     def nbytes_(self) -> int:
         """Memory of all sums in bytes."""
-        self._need("nbytes_")
         return self._state.nbytes
 
     @synchronized

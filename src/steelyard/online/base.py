@@ -29,7 +29,7 @@ from steelyard._labels import restored_labels
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard._validation import validate_rows
-from steelyard.base import Batch, Label, Learner, sorted_classes
+from steelyard.base import Batch, Label, Learner, fitted_property, sorted_classes
 from steelyard.exceptions import DataError
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.kernels.kernel import check_kernel_range
@@ -172,11 +172,10 @@ class OnlineLearner(Learner):
 
     # -- prediction -------------------------------------------------------------------------------------
 
-    @property
+    @fitted_property
     @synchronized
     def classes_(self) -> NDArray[Any]:
         """Labels of all classes seen so far, sorted."""
-        self._need("classes_")
         return sorted_classes(self._labels)
 
     def _class_order(self) -> list[int]:

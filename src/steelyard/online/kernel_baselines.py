@@ -12,7 +12,7 @@ from steelyard import _native
 from steelyard._concurrency import synchronized
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.base import Batch, Traits
+from steelyard.base import Batch, Traits, fitted_property
 from steelyard.exceptions import ParameterError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
@@ -82,22 +82,20 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
         """Return the support vectors of an expansion in the format of the caller."""
         return self._to_samples(np.asarray(expansion.vectors))
 
-    @property
+    @fitted_property
     @synchronized
     def support_vectors_(self) -> Any:
         """Support vectors: an array for two classes, a list with one array per class for more classes.
 
         With a sequence kernel, each array is a list of sequences instead.
         """
-        self._need("support_vectors_")
         vectors = [self._vectors(expansion) for expansion in self._expansions]
         return vectors[0] if len(vectors) == 1 else [vectors[i] for i in self._class_order()]
 
-    @property
+    @fitted_property
     @synchronized
     def dual_coef_(self) -> list[FloatArray] | FloatArray:
         """Weights of the support vectors, in the same form as ``support_vectors_``."""
-        self._need("dual_coef_")
         if len(self._expansions) == 1:
             return self._by_class(np.asarray(self._expansions[0].coef)[None])[0]
         oriented = zip(self._expansions, self._orientation(), strict=True)

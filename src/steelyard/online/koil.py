@@ -13,7 +13,7 @@ from steelyard import _native
 from steelyard._concurrency import synchronized
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.base import Batch
+from steelyard.base import Batch, fitted_property
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
@@ -202,11 +202,10 @@ class KoilLearner(KernelLearner):
         rows = np.asarray(self._ensemble.vectors)[np.concatenate(ids)]
         return self._to_samples(rows), np.repeat([0, 1], [len(ids[0]), len(ids[1])])
 
-    @property
+    @fitted_property
     @synchronized
     def support_vectors_(self) -> Any:
         """Distinct support vectors of all buffers, as a list if they are sequences."""
-        self._need("support_vectors_")
         return self._to_samples(np.asarray(self._ensemble.vectors))
 
     def _coefficients(self) -> FloatArray:
@@ -385,18 +384,16 @@ class KOIL(KernelParameters, KoilLearner):
     def _combine(self, scores: FloatArray) -> FloatArray:
         return scores[:, 0]
 
-    @property
+    @fitted_property
     @synchronized
     def dual_coef_(self) -> FloatArray:
         """Weights of the support vectors, one row per target."""
-        self._need("dual_coef_")
         return self._by_class(self._coefficients()[:, 0])
 
-    @property
+    @fitted_property
     @synchronized
     def intercept_(self) -> FloatArray:
         """Negative decision thresholds."""
-        self._need("intercept_")
         return self._by_class(-self._target_thresholds())
 
 
@@ -529,26 +526,23 @@ class MultiKernelKOIL(KoilLearner):
         combined: FloatArray = np.einsum("tk,tkn->tn", self._shares(), votes)
         return combined
 
-    @property
+    @fitted_property
     @synchronized
     def kernels_(self) -> list[Kernel]:
         """Kernels in use."""
-        self._need("kernels_")
         return list(self._kernels)
 
-    @property
+    @fitted_property
     @synchronized
     def kernel_weights_(self) -> FloatArray:
         """Normalized kernel weights."""
-        self._need("kernel_weights_")
         shares = self._shares()
         return shares[0] if len(shares) == 1 else shares[self._class_order()]
 
-    @property
+    @fitted_property
     @synchronized
     def dual_coef_(self) -> FloatArray:
         """Weights of the support vectors for each kernel."""
-        self._need("dual_coef_")
         weights = self._by_class(self._coefficients())
         return weights[0] if len(weights) == 1 else weights
 

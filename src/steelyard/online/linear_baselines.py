@@ -16,7 +16,7 @@ from steelyard._concurrency import synchronized
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard._validation import check_magnitude
-from steelyard.base import Batch
+from steelyard.base import Batch, fitted_property
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.online.base import OnlineLearner, Signs
 from steelyard.params import MAX_COUNT, Integer, NonNegative, Positive, RandomSeed, parameter, parametrized
@@ -84,18 +84,16 @@ class LinearLearner(OnlineLearner):
         """Return the decision threshold of a target."""
         return -float(arrays["bias"][0])
 
-    @property
+    @fitted_property
     @synchronized
     def coef_(self) -> FloatArray:
         """Feature weights: one row for two classes, else one row per class."""
-        self._need("coef_")
         return self._by_class(np.array([arrays["weights"] for arrays in self._targets]))
 
-    @property
+    @fitted_property
     @synchronized
     def intercept_(self) -> FloatArray:
         """Negative thresholds, one per row of ``coef_``."""
-        self._need("intercept_")
         return self._by_class(-self._target_thresholds())
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:

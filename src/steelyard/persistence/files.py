@@ -86,12 +86,16 @@ def save(model: Storable, path: PathOrFile) -> None:
 
 
 def write_atomically(
-    path: str | os.PathLike[str], parts: Iterable[bytes | memoryview], *, source: str
+    path: str | os.PathLike[str],
+    parts: Iterable[bytes | memoryview],
+    *,
+    source: str,
+    is_private: bool = False,
 ) -> None:
     """Write any file atomically; missing folders are created.
 
     An existing device or pipe is written to directly. If the iterable of parts raises an exception, the
-    previous file is kept. Error messages name the ``source``.
+    previous file is kept. Error messages name the ``source``. Only its owner can read a private file.
     """
     name = _file_name(path, source)
     target = os.path.realpath(name)
@@ -101,7 +105,7 @@ def write_atomically(
                 file.writelines(parts)
             return
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
-        _replace_file(target, parts)
+        _replace_file(target, parts, is_private=is_private)
     except (BrokenPipeError, SteelyardError):
         raise  # the reader of the pipe has closed it, or the iterable of parts has failed
     except OSError as error:
@@ -175,7 +179,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
         raise _access_error("read", name, caller, error) from error
 
 
-def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
+def _replace_file(target: str, parts: Iterable[bytes | memoryview], *, is_private: bool = False) -> None:
     # Devices and pipes are rejected, because renaming a file would replace them.
     if os.path.lexists(target) and not os.path.isfile(target):  # noqa: PTH113
         kind = "a folder" if os.path.isdir(target) else "not a regular file"  # noqa: PTH112
@@ -185,7 +189,7 @@ def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
     name = f".steelyard-{_machine_id()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
     temporary = os.path.join(folder, name)  # noqa: PTH118
     try:
-        _write_temporary(temporary, target, parts)
+        _write_temporary(temporary, 0o600 if is_private else _mode_of(target), parts)
         os.replace(temporary, target)  # noqa: PTH105
     except BaseException:  # includes KeyboardInterrupt
         with contextlib.suppress(OSError):
@@ -194,12 +198,16 @@ def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
     _sync_folder(folder)
 
 
-def _write_temporary(temporary: str, target: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write and sync a temporary file with the permissions of the file that will be replaced."""
+def _mode_of(path: str) -> int | None:
+    """Return the permissions of a file, or None if it does not exist."""
     try:
-        mode = stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116
+        return stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116
     except FileNotFoundError:
-        mode = None
+        return None
+
+
+def _write_temporary(temporary: str, mode: int | None, parts: Iterable[bytes | memoryview]) -> None:
+    """Write and sync a temporary file with the permissions ``mode`` of the file that it will replace."""
     # The tempfile module creates private files, but a new file must have the permissions given by the umask.
     # A file that replaces another one never has wider permissions, not even temporarily.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import lru_cache
 from types import NoneType
 from typing import Any, ClassVar, Self
@@ -36,6 +36,7 @@ from steelyard.base import (
     MergingMixin,
     Traits,
     check_same_features,
+    fitted_property,
     transactional,
 )
 from steelyard.exceptions import DataError, ParameterError
@@ -44,13 +45,14 @@ from steelyard.features import RandomFeatures
 from steelyard.params import (
     AnyOf,
     ClassWeight,
-    Constraint,
     Instance,
     Integer,
     ListOf,
     OneOf,
     Positive,
     Switch,
+    parameter,
+    parametrized,
     prior_factors,
 )
 from steelyard.persistence import storable
@@ -73,7 +75,7 @@ _WIDE_HINT = (
 
 @renamed_parameters(grid="quantizer", ledger="track_rows")
 @storable("ProximalSVC", former_parameters={"grid": "quantizer", "ledger": "track_rows"})
-@dataclass(eq=False, repr=False)
+@parametrized()
 class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     r"""Proximal support vector machine that learns, forgets and merges exactly.
 
@@ -194,35 +196,23 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     (True, True)
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "C": AnyOf(Positive(), OneOf("auto")),
-        "class_weight": ClassWeight(),
-        "standardize": Switch(),
-        "objective": OneOf("margin", "auc"),
-        "threshold": OneOf("zero", "gmean"),
-        "penalize_intercept": Switch(),
-        "feature_map": AnyOf(OneOf(None), Instance(RandomFeatures)),
-        "quantizer": AnyOf(OneOf(None), Instance(Quantizer)),
-        "track_rows": Switch(),
-        "n_folds": Integer(2),
-    }
     _traits = Traits(exact=True, bounded_memory=True)
     _accepts_sparse = True
     _finds_nonfinite = True
     _max_feature: ClassVar[float] = LARGEST_VALUE
     _in_place = ("_state",)
 
-    C: float | str = 1.0
+    C: float | str = parameter(1.0, AnyOf(Positive(), OneOf("auto")))
     _: KW_ONLY
-    class_weight: str | dict[Label, float] | None = "balanced"
-    standardize: bool = True
-    objective: str = "margin"
-    threshold: str = "zero"
-    penalize_intercept: bool = True
-    feature_map: RandomFeatures | None = None
-    quantizer: Quantizer | None = None
-    track_rows: bool = False
-    n_folds: int = 5
+    class_weight: str | dict[Label, float] | None = parameter("balanced", ClassWeight())
+    standardize: bool = parameter(True, Switch())
+    objective: str = parameter("margin", OneOf("margin", "auc"))
+    threshold: str = parameter("zero", OneOf("zero", "gmean"))
+    penalize_intercept: bool = parameter(True, Switch())
+    feature_map: RandomFeatures | None = parameter(None, AnyOf(OneOf(None), Instance(RandomFeatures)))
+    quantizer: Quantizer | None = parameter(None, AnyOf(OneOf(None), Instance(Quantizer)))
+    track_rows: bool = parameter(False, Switch())
+    n_folds: int = parameter(5, Integer(2))
 
     # -- learning and forgetting --------------------------------------------------------------------
 
@@ -320,7 +310,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     ) -> Self:
         if certificate:
             old = "the parameter 'certificate' of ProximalSVC.forget"
-            warn_renamed(old, "certify_forget()", stacklevel=3)
+            warn_renamed(old, "certify_forget()")
             return self.certify_forget(X, y, sample_weight)  # type: ignore[return-value]
         return self._change(None, (X, y, sample_weight), "forget")
 
@@ -564,46 +554,38 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     # -- fitted attributes --------------------------------------------------------------------------
 
-    @property
+    @fitted_property
     def classes_(self) -> NDArray[Any]:
-        self._need("classes_")
         return self._state._labels().array
 
-    @property
+    @fitted_property
     def class_count_(self) -> FloatArray:
-        self._need("class_count_")
         with lock_of(self):
             statistics = self._state.total
             return np.array([statistics.count(label) for label in statistics.classes])
 
-    @property
+    @fitted_property
     def coef_(self) -> FloatArray:
-        self._need("coef_")
         return self._predictor().planes.coef
 
-    @property
+    @fitted_property
     def intercept_(self) -> FloatArray:
-        self._need("intercept_")
         return self._predictor().planes.intercept
 
-    @property
+    @fitted_property
     def C_(self) -> float:
-        self._need("C_")
         return self._predictor().planes.C
 
-    @property
+    @fitted_property
     def statistics_(self) -> ClassStatistics:
-        self._need("statistics_")
         return self._state.total
 
-    @property
+    @fitted_property
     def feature_map_(self) -> RandomFeatures | None:
-        self._need("feature_map_")
         return self._state.feature_map
 
-    @property
+    @fitted_property
     def quantizer_(self) -> Quantizer:
-        self._need("quantizer_")
         return self._state.statistics.quantizer
 
     def digest(self) -> str:

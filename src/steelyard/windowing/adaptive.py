@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,10 @@ from steelyard._concurrency import shallow_copy
 from steelyard._deprecation import renamed_parameters
 from steelyard._labels import winners
 from steelyard._types import FloatArray
-from steelyard.base import Learner, Traits
+from steelyard.base import Learner, Traits, fitted_property
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.attribution import Attribution
-from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch
+from steelyard.params import Fraction, Integer, OneOf, Positive, Switch, parameter, parametrized
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics
 from steelyard.windowing.base import WindowRows, WindowWrapper
@@ -62,7 +62,7 @@ class _Window:
 
 @renamed_parameters(learner="estimator")
 @storable("AdaptiveWindows", former_name="DriftWindows", former_parameters={"learner": "estimator"})
-@dataclass(eq=False, repr=False)
+@parametrized()
 class AdaptiveWindows(WindowWrapper):
     """Adaptive windows: several window lengths in parallel; the one with the best recent G-mean predicts.
 
@@ -99,22 +99,14 @@ class AdaptiveWindows(WindowWrapper):
         Recent G-mean of each window.
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "block": Integer(1),
-        "half_life": Positive(),
-        "rule": OneOf("best", "blend"),
-        "shrink": Switch(),
-        "confidence": Fraction(ends=False),
-    }
-
     estimator: Any
     lengths: tuple[int | None, ...] = (1000, 5000, 25_000, None)
     _: KW_ONLY
-    block: int = 250
-    half_life: float = 1000.0
-    rule: str = "best"
-    shrink: bool = True
-    confidence: float = 0.002
+    block: int = parameter(250, Integer(1))
+    half_life: float = parameter(1000.0, Positive())
+    rule: str = parameter("best", OneOf("best", "blend"))
+    shrink: bool = parameter(True, Switch())
+    confidence: float = parameter(0.002, Fraction(ends=False))
 
     @property
     def _traits(self) -> Traits:  # type: ignore[override]
@@ -181,9 +173,8 @@ class AdaptiveWindows(WindowWrapper):
         else:
             super()._grow(n_features)
 
-    @property
+    @fitted_property
     def scores_(self) -> list[float]:
-        self._need("scores_")
         return [window.score()[0] for window in self._windows]
 
     def _result(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:

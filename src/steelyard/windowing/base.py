@@ -22,6 +22,7 @@ from steelyard.base import (
     Traits,
     check_parameters,
     estimator_has,
+    fitted_property,
     traits_of,
 )
 from steelyard.exceptions import ParameterError
@@ -182,10 +183,9 @@ class WindowWrapper(GrowingMixin, Learner):
         """Whether predict() of the estimator is the sign or argmax of its decision_function()."""
         return bool(getattr(self.estimator, "labels_follow_scores", False))
 
-    @property
+    @fitted_property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that the estimator currently knows."""
-        self._need("classes_")
         return np.asarray(self.estimator_.classes_)
 
     grow = estimator_has("grow")(GrowingMixin.grow)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from steelyard._concurrency import shallow_copy
 from steelyard._deprecation import renamed_parameters
 from steelyard._types import FloatArray
-from steelyard.params import Constraint, Positive
+from steelyard.params import Positive, parameter, parametrized
 from steelyard.persistence import storable
 from steelyard.windowing.base import WindowWrapper
 
@@ -20,7 +19,7 @@ _MIN_CLASS_WEIGHT = 1e-9  # a class is removed when the total weight of its rows
 
 @renamed_parameters(learner="estimator")
 @storable("ExponentialDecay", former_name="Fading", former_parameters={"learner": "estimator"})
-@dataclass(eq=False, repr=False)
+@parametrized()
 class ExponentialDecay(WindowWrapper):
     r"""Exponential decay: the weight of a row is halved after ``half_life`` further rows.
 
@@ -58,11 +57,10 @@ class ExponentialDecay(WindowWrapper):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {"half_life": Positive()}
     _full_after_rows = 0  # the state contains no rows, so its size is constant
 
     estimator: Any
-    half_life: float = 10_000
+    half_life: float = parameter(10_000, Positive())
 
     def _check_params(self) -> None:
         self._check_methods("decay", "merge")

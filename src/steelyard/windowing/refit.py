@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -13,11 +13,11 @@ from sklearn.base import clone
 from steelyard._labels import sorted_classes
 from steelyard._types import FloatArray
 from steelyard._validation import validate_batch
-from steelyard.base import BatchLearner, GrowingMixin, Traits
+from steelyard.base import BatchLearner, GrowingMixin, Traits, fitted_property
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.params import Integer
+from steelyard.params import Integer, parametrized
 from steelyard.streams.chunks import padded
 from steelyard.windowing.base import WindowRows, WindowWrapper
 from steelyard.windowing.sliding import n_leaving, validated_times, window_size
@@ -25,7 +25,7 @@ from steelyard.windowing.sliding import n_leaving, validated_times, window_size
 _MIN_ROWS = 100  # number of rows before the first fit, and minimum number between fits if `every` is a share
 
 
-@dataclass(eq=False, repr=False)
+@parametrized()
 class Refit(WindowWrapper):
     """Periodic refitting: a classifier is fitted again on the newest rows at regular intervals.
 
@@ -122,9 +122,8 @@ class Refit(WindowWrapper):
     def _size(self) -> int | timedelta | None:
         return None if self.window is None else window_size(self.window, "window", "Refit")
 
-    @property
+    @fitted_property
     def n_rows_until_fit_(self) -> int:
-        self._need("n_rows_until_fit_")
         every = self.every
         if isinstance(every, float):
             every = max(_MIN_ROWS, int(every * self._n_fitted))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -16,10 +15,10 @@ from steelyard._concurrency import FrozenState, VersionedValue, lock_of, shallow
 from steelyard._deprecation import renamed_parameters
 from steelyard._types import FloatArray
 from steelyard._validation import check_ascending, checked_times, validate_plain_rows
-from steelyard.base import BatchLearner
+from steelyard.base import BatchLearner, fitted_property
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.params import Integer
+from steelyard.params import Integer, parametrized
 from steelyard.persistence import storable
 from steelyard.windowing.base import WindowRows, WindowWrapper
 
@@ -58,7 +57,7 @@ def window_size(
 
 @renamed_parameters(learner="estimator")
 @storable("SlidingWindow", former_parameters={"learner": "estimator"})
-@dataclass(eq=False, repr=False)
+@parametrized()
 class SlidingWindow(WindowWrapper):
     """Sliding window: the estimator always equals one that is fitted only on the newest rows.
 
@@ -153,10 +152,9 @@ class SlidingWindow(WindowWrapper):
         rows = self._rows
         return RememberedRows(np.asarray(rows.X, dtype=np.float64), np.asarray(rows.y))
 
-    @property
+    @fitted_property
     @synchronized
     def n_rows_(self) -> int:
-        self._need("n_rows_")
         return len(self._rows)
 
     def __getstate__(self) -> dict[str, Any]:
