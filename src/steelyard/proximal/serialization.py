@@ -117,6 +117,15 @@ def from_any_sums(
     return statistics
 
 
+def to_any_sums(statistics: ClassStatistics) -> tuple[dict[Any, list[int]], bool]:
+    """Return the arguments ``sums`` and ``fractions`` of :func:`from_any_sums` for folded statistics."""
+    sums, slots = statistics._sums, statistics._slots
+    present = sums.has_rows(len(slots))
+    blocks = {label: sums.get_slot(slot) for label, slot in slots.items() if present[slot]}
+    triangles = {label: unpack_integers(data, n_bytes) for label, (data, n_bytes, *_) in blocks.items()}
+    return triangles, sums.weight_exponent != 0
+
+
 def triangle_size(n_features: int) -> int:
     """Return the number of sums per class: one for each pair of columns, including a constant column."""
     return (n_features + 1) * (n_features + 2) // 2
