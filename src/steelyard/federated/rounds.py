@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -242,7 +241,7 @@ class Round:
         return f"{name}.{kind}"
 
     def _read(self, kind: str, site: str | None = None) -> bytes | None:
-        path = Path(self.folder.path / self._name(kind, site))
+        path = self.folder.path / self._name(kind, site)
         try:
             return path.read_bytes()
         except FileNotFoundError:

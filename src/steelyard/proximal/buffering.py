@@ -152,5 +152,4 @@ def batch_rows(batch: Batch, rows: slice) -> Batch:
 
 
 def _dense(X: Any) -> FloatArray:
-    rows: FloatArray = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-    return rows
+    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)

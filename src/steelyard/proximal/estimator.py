@@ -775,8 +775,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         if factors is None:
             return probabilities
         probabilities = probabilities * factors
-        result: FloatArray = probabilities / probabilities.sum(axis=1, keepdims=True)
-        return result
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         predictor = self._predictor()

@@ -177,7 +177,12 @@ class FoldedStatistics:
     def _replace(self, **attributes: Any) -> FoldedStatistics:
         """Return a copy with other values of some attributes, and without results for the statistics."""
         result = object.__new__(FoldedStatistics)
-        dropped = {"selected_C": None, "single_row": None, "last_predict_version": None, "_cache": {}}
+        dropped: dict[str, Any] = {
+            "selected_C": None,
+            "single_row": None,
+            "last_predict_version": None,
+            "_cache": {},
+        }
         result.__dict__ = {**self.__dict__, **dropped, **attributes}
         return result
 
@@ -328,8 +333,7 @@ class FoldedStatistics:
             with lock:
                 entry = (self._version, key), make(self)
                 self._cache[name] = entry
-        value: T = entry[1]
-        return value
+        return entry[1]
 
     def __getstate__(self) -> dict[str, Any]:
         # Copies and pickles are made without cached results.

@@ -121,8 +121,11 @@ def to_any_sums(statistics: ClassStatistics) -> tuple[dict[Any, list[int]], bool
     """Return the arguments ``sums`` and ``fractions`` of :func:`from_any_sums` for folded statistics."""
     sums, slots = statistics._sums, statistics._slots
     present = sums.has_rows(len(slots))
-    blocks = {label: sums.get_slot(slot) for label, slot in slots.items() if present[slot]}
-    triangles = {label: unpack_integers(data, n_bytes) for label, (data, n_bytes, *_) in blocks.items()}
+    triangles = {}
+    for label, slot in slots.items():
+        if present[slot]:
+            block: Any = sums.get_slot(slot)
+            triangles[label] = unpack_integers(*block[:2])
     return triangles, sums.weight_exponent != 0
 
 

@@ -306,8 +306,7 @@ class ClassStatistics:
         if len(batch.labels) == 1:
             return np.full(len(batch.codes), known[batch.labels[0]], dtype=np.int32)
         table = np.array([known[label] for label in batch.labels], dtype=np.int32)
-        slots: NDArray[np.int32] = table.take(batch.codes)
-        return slots
+        return table.take(batch.codes)
 
     def _check_removal(
         self,
