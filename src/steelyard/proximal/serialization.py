@@ -53,8 +53,7 @@ def get_state(statistics: ClassStatistics) -> dict[str, Any]:
     rows, weights, early_slots, sparse = sums.get_early()
     present = sums.has_rows(len(slots))
     used = {label: slot for label, slot in slots.items() if present[slot]}
-    renumber = np.full(len(slots), -1, dtype=np.int32)
-    renumber[list(used.values())] = np.arange(len(used))
+    renumber = np.cumsum(present, dtype=np.int32) - 1
     return {
         "n_features": statistics.n_features,
         "grid": Quantizer(exponents, origins, rounds, mixed).to_dict() if frozen else None,

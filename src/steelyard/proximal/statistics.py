@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import compress
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_array, column_or_1d
+from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
 
 from steelyard import _native
 from steelyard._deprecation import renamed_attribute, renamed_method
@@ -98,7 +99,8 @@ class ClassStatistics:
         _check_fits_memory(n_features, 1)
         self.n_features = int(n_features)
         self._sums = _native.ExactSums(self.n_features)
-        self._slots: dict[Label, int] = {}  # native slot of every known label, including labels without rows
+        # Native slot of every known label, including labels without rows: 0, 1, 2, ... in this order.
+        self._slots: dict[Label, int] = {}
         self.from_floats = False  # whether the sums come from a version 0.1 file with floating-point sums
         if quantizer is not None:
             if quantizer.n_features != n_features:
@@ -161,10 +163,7 @@ class ClassStatistics:
     def classes(self) -> list[Label]:
         """Labels of the classes that have rows, sorted."""
         slots = self._slots
-        present = self._sums.has_rows(len(slots))
-        if all(present):
-            return sorted(slots)
-        return sorted(label for label, slot in slots.items() if present[slot])
+        return sorted(compress(slots, self._sums.has_rows(len(slots))))
 
     def count(self, label: Label) -> float:
         """Return the number of rows (sum of weights) of a class, 0 for an unknown label."""
@@ -242,10 +241,9 @@ class ClassStatistics:
         origins of the quantizer or on the size of its steps, as long as values were rounded in the same way.
         """
         name = blake2b(f"steelyard class statistics, {self.n_features} features".encode(), digest_size=16)
-        classes = self.classes
-        view = self.view([[label] for label in classes])
+        view = self.view()
         name.update((view.origin + 0.0).tobytes())  # adding 0.0 turns -0.0 into 0.0
-        for k, label in enumerate(classes):
+        for k, label in enumerate(self.classes):
             name.update(label_bytes(label))
             name.update(view.canonical(k))
         return name.hexdigest()
@@ -301,10 +299,7 @@ class ClassStatistics:
         if missing:
             _check_fits_memory(self.n_features, len(missing))
             # The dict is replaced instead of changed, because other threads may be reading it.
-            self._slots = {**known, **{label: len(known) + k for k, label in enumerate(missing)}}
-            known = self._slots
-        if len(batch.labels) == 1:
-            return np.full(len(batch.codes), known[batch.labels[0]], dtype=np.int32)
+            self._slots = known = _numbered([*known, *missing])
         table = np.array([known[label] for label in batch.labels], dtype=np.int32)
         return table.take(batch.codes)
 
@@ -319,7 +314,7 @@ class ClassStatistics:
         """Raise DataError if native code refused a removal, or if no rows can have the remaining sums."""
         kind, refused_slot, wanted, present = refusal
         if kind:
-            label = _class_label(next(label for label, slot in self._slots.items() if slot == refused_slot))
+            label = _class_label(list(self._slots)[refused_slot])
             if kind == _TOO_MANY_ROWS:
                 raise too_many_rows_error(wanted, present, source, label)
             raise never_learned(source, label, hint)
@@ -374,9 +369,7 @@ class ClassStatistics:
             )
         theirs = other._slots
         check_sortable([*self._slots, *theirs], "ClassStatistics.merge")
-        mine = self._slots
-        new = [label for label in theirs if label not in mine]
-        mine = {**mine, **{label: len(mine) + k for k, label in enumerate(new)}}
+        mine = _numbered([*self._slots, *theirs])
         places = np.array([mine[label] for label in theirs], dtype=np.int32)
         checked = source is not None
         sums = self._sums.copy() if checked else self._sums
@@ -395,7 +388,7 @@ class ClassStatistics:
 
     def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
         """Return a copy with new labels: equal ones are merged, classes without a new label are dropped."""
-        slots = {label: k for k, label in enumerate(dict.fromkeys(labels.values()))}
+        slots = _numbered(labels.values())
         places = np.full(len(self._slots), -1, dtype=np.int32)
         for label, new in labels.items():
             if label in self._slots:
@@ -516,6 +509,11 @@ def never_learned(source: str, label: Label, hint: str | None = None) -> DataErr
     )
 
 
+def _numbered(labels: Iterable[Label]) -> dict[Label, int]:
+    """Return the slot of each label: slots are given in the order of the first occurrence."""
+    return {label: slot for slot, label in enumerate(dict.fromkeys(labels))}
+
+
 def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source: str) -> Batch:
     """Return a batch with valid shapes and labels; values may still be NaN, infinite or too large."""
     try:
@@ -524,22 +522,15 @@ def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source
         )
         labels, codes = encode_labels(column_or_1d(numpy_labels(y)))
         if sample_weight is not None:
-            sample_weight = np.array(column_or_1d(sample_weight), dtype=np.float64)
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     except (ValueError, TypeError) as error:
         raise DataError(f"{error}", source=source) from error
     if any(label is None or label != label for label in labels):  # noqa: PLR0124  NaN != NaN
         raise DataError("y has missing values; every row needs a label.", source=source)
     if X.shape[1] != n_features:
         raise DataError(f"X has {X.shape[1]} features, but {n_features} were expected.", source=source)
-    lengths = [X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)]
-    if len(set(lengths)) > 1:
-        raise DataError(
-            "X, y and sample_weight must have the same number of rows; got "
-            f"{', '.join(map(str, lengths[: 2 if sample_weight is None else 3]))}.",
-            source=source,
-        )
-    if sample_weight is not None and not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all()):
-        raise DataError("sample_weight must be finite and not negative.", source=source)
+    if X.shape[0] != len(codes):
+        raise DataError(f"X has {X.shape[0]} rows but y has {len(codes)} labels.", source=source)
     return Batch(canonical_csr(X) if sp.issparse(X) else X, labels, codes, sample_weight)
 
 
