@@ -42,7 +42,13 @@ from steelyard.federated.packing import (
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
-from steelyard.proximal.serialization import from_any_sums, to_any_sums, unknown_version
+from steelyard.proximal.serialization import (
+    check_format,
+    from_any_sums,
+    reading,
+    to_any_sums,
+    unknown_version,
+)
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import ColumnBatch
 
@@ -187,13 +193,9 @@ class SiteUpdate:
     def from_bytes(cls, data: bytes) -> SiteUpdate:
         """Return the update that ``data`` contains; raise FileFormatError for other or damaged data."""
         data = bytes(data)
-        try:
+        with reading("site update", _SOURCE):
             tree, statistics = _read(data) if data[:4] == _MAGIC else _read_old(data)
             site_update = _from_tree(tree, statistics)
-        except FileFormatError:
-            raise
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise FileFormatError(f"the site update is damaged ({error}).", source=_SOURCE) from error
         if statistics.n_features != site_update.schema.n_features:
             raise FileFormatError(
                 "the columns of the site update do not match its statistics.", source=_SOURCE
@@ -285,13 +287,8 @@ def _statistics(tree: Mapping[str, Any], parts: Sequence[bytes]) -> ClassStatist
 
 def _read_old(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
     tree: Any = decode(data)
-    if not isinstance(tree, Mapping) or tree.get("format") != _OLD_FORMAT:
-        raise FileFormatError("these bytes do not contain a site update.", source=_SOURCE)
-    if tree.get("version") != _OLD_VERSION:
-        raise unknown_version("site update", tree.get("version"), _VERSION, _SOURCE)
-    if not isinstance(tree.get("statistics"), bytes):
-        raise FileFormatError("the site update is damaged (it has no statistics).", source=_SOURCE)
-    return dict(tree), ClassStatistics.from_bytes(tree["statistics"])
+    check_format(tree, "a site update", _OLD_FORMAT, (_OLD_VERSION,), _SOURCE)
+    return tree, ClassStatistics.from_bytes(tree["statistics"])
 
 
 def _from_tree(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpdate:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard.base import Batch, Label, check_same_features, sorted_classes
-from steelyard.exceptions import DataError, DataTypeError, FileFormatError
+from steelyard.exceptions import DataError, DataTypeError
 from steelyard.features import RandomFeatures
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import serialization
@@ -506,18 +506,15 @@ class FoldedStatistics:
         """Return the message written by :meth:`to_bytes` or ``ClassStatistics.to_bytes``."""
         source = "FoldedStatistics.from_bytes"
         tree = decode(data)
-        if isinstance(tree, Mapping) and tree.get("format") == _FORMAT:
-            return serialization.open_message(
-                tree,
-                (_VERSION,),
-                lambda state: cls.from_state(serialization.convert_maps(serialization.map_from_array, state)),
-                source,
-            )
-        if isinstance(tree, Mapping) and "format" in tree:
+        form = tree.get("format") if isinstance(tree, Mapping) else None
+        if form is not None and form != _FORMAT:
             return cls(ClassStatistics.from_bytes(data))
-        if isinstance(tree, Mapping) and isinstance(tree.get("statistics"), Mapping):
-            return serialization.open_message({**tree, "version": 0}, (0,), _partition_message, source)
-        raise FileFormatError("these bytes do not contain statistics of a ProximalSVC.", source=source)
+        with serialization.reading("message", source):
+            if isinstance(tree, Mapping) and form is None and "statistics" in tree:
+                return _partition_message(tree)
+            what = "statistics of a ProximalSVC"
+            serialization.check_format(tree, what, _FORMAT, (_VERSION,), source)
+            return cls.from_state(serialization.convert_maps(serialization.map_from_array, tree))
 
     def get_state(self) -> dict[str, Any]:
         """Return the message as arrays and plain values, as model files store it."""

@@ -20,13 +20,13 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import canonical_csr, magnitude_error
 from steelyard.base import Batch, Label
-from steelyard.exceptions import DataError, FileFormatError
+from steelyard.exceptions import DataError
 from steelyard.params import Integer, Positive
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import serialization
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel
-from steelyard.proximal.serialization import open_message, triangle_size
+from steelyard.proximal.serialization import check_format, reading, triangle_size
 
 _FORMAT = "steelyard class statistics"
 _VERSION = 2
@@ -485,10 +485,9 @@ class ClassStatistics:
     def from_bytes(cls, data: bytes) -> ClassStatistics:
         """Return the statistics that :meth:`to_bytes` wrote; raise FileFormatError for other bytes."""
         source, tree = "ClassStatistics.from_bytes", decode(data)
-        if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-            raise FileFormatError("these bytes do not contain class statistics.", source=source)
-        versions = _VERSION, _FLOAT_VERSION
-        return open_message(tree, versions, lambda state: serialization.from_state(state, cls), source)
+        check_format(tree, "class statistics", _FORMAT, (_VERSION, _FLOAT_VERSION), source)
+        with reading("message", source):
+            return serialization.from_state(tree, cls)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ClassStatistics.from_bytes, (self.to_bytes(),)
