@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -265,10 +265,8 @@ def _run(models: Any, method: str, sides: Mapping[str, Any], client: Any) -> Any
 def _engine(client: Any) -> Iterator[Any]:
     """Yield the current Dask client, or that of a temporary local cluster."""
     if client is None:
-        try:
+        with suppress(ValueError):
             client = distributed.default_client()
-        except ValueError:
-            client = None
     if client is not None:
         yield client
         return

@@ -246,12 +246,11 @@ def _read(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
 def _pieces(body: bytes) -> list[bytes]:
     pieces, at = [], 0
     while at < len(body):
-        (length,) = _LENGTH.unpack_from(body.ljust(at + _LENGTH.size, b"\xff"), at)
-        at += _LENGTH.size
-        if at + length > len(body):
+        begin = at + _LENGTH.size
+        at = begin + int.from_bytes(body[at:begin], "little")
+        if at > len(body):
             raise ValueError("a part of the message is truncated")
-        pieces.append(body[at : at + length])
-        at += length
+        pieces.append(body[begin:at])
     return pieces
 
 

@@ -408,13 +408,11 @@ class FoldedStatistics:
     def _check_same_kind(self, other: FoldedStatistics, source: str) -> None:
         """Raise DataError if the feature maps or the numbers of folds differ."""
         mine, theirs = self.feature_map, other.feature_map
-        if self.omitted_map is not None or other.omitted_map is not None:
-            same = self.kind[1] == other.kind[1]
-        elif self.buffer is not None or other.buffer is not None:
+        if self.buffer is not None or other.buffer is not None:
             # If a feature map is preliminary, equal map parameters are sufficient.
             same = mine is not None and theirs is not None and mine.get_params() == theirs.get_params()
         else:
-            same = theirs is None if mine is None else mine.same_map(theirs)
+            same = self.kind[1] == other.kind[1]
         if not same:
             raise _different_maps(source)
         if self.n_folds != other.n_folds:

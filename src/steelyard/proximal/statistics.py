@@ -36,7 +36,6 @@ _MAX_SCALE_FACTOR = 2.0**32  # largest factor accepted by scale()
 _INDEFINITE_TOLERANCE = 1e-8
 _TOO_MANY_ROWS = 1  # native error code: more rows to remove than the class has
 _MIN_ROWS_FOR_THREADS = 9  # minimum number of rows to add with several threads
-_MIN_VALUES_FOR_THREADS = 1_000_000  # minimum number of values to check with several threads
 
 
 class ClassStatistics:
@@ -536,8 +535,7 @@ def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source
 def _bad_values(batch: Batch, error: ValueError) -> DataError:
     """Return the error for values that the native code has rejected."""
     values = batch.X.data if sp.issparse(batch.X) else batch.X
-    threads = num_threads() if values.size >= _MIN_VALUES_FOR_THREADS else 1
-    largest = _native.largest_magnitude(values, threads)
+    largest = _native.largest_magnitude(values, num_threads())
     if LARGEST_VALUE < largest < np.inf:
         return magnitude_error(largest, "ClassStatistics", LARGEST_VALUE)
     if not largest < np.inf:  # true for NaN as well
