@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
@@ -307,14 +306,6 @@ class FoldedStatistics:
         return self.statistics.regrouped(
             {key: key.label for key in self.statistics.classes if key.fold in folds}
         )
-
-    def _keys_of(self, folds: Container[int]) -> dict[Label, list[FoldLabel]]:
-        """Return the keys of each class that has rows in some folds."""
-        keys: defaultdict[Label, list[FoldLabel]] = defaultdict(list)
-        for key in self.statistics.classes:
-            if key.fold in folds:
-                keys[key.label].append(key)
-        return keys
 
     def _labels(self) -> ClassLabels:
         """Return the class labels; the same object is returned until the classes change."""

@@ -17,7 +17,7 @@ equal counts have equal ``a``; planes with a common matrix share its Cholesky fa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -91,21 +91,12 @@ class Regularizer:
 class System:
     """Counts, sums and matrices of all classes in the coordinates ``(x - origin) / unit``, rounded correctly.
 
-    Equal rows give bit-identical values, whatever the quantizer and the history. ``keys`` are the keys in
-    ``statistics`` of each class, if only some of the rows are used.
+    Equal rows give bit-identical values, whatever the quantizer and the history.
     """
 
-    def __init__(
-        self,
-        statistics: ClassStatistics,
-        keys: Mapping[Label, Sequence[Label]] | None = None,
-        *,
-        standardize: bool = True,
-    ) -> None:
-        if keys is None:
-            keys = {label: [label] for label in statistics.classes}
-        self.labels: list[Label] = sorted(keys)
-        self._view = statistics.view([keys[label] for label in self.labels])
+    def __init__(self, statistics: ClassStatistics, *, standardize: bool = True) -> None:
+        self.labels: list[Label] = statistics.classes
+        self._view = statistics.view()
         # A point near the mean of all rows; the coordinate of a constant feature is its value.
         self.origin: FloatArray = self._view.origin
         # A unit is 1 except for features of extreme size.

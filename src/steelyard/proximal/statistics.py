@@ -201,7 +201,7 @@ class ClassStatistics:
         """Return counts, sums and matrices of groups of classes (by default single ones) as doubles."""
         if groups is None:
             groups = [[label] for label in self.classes]
-        slots = [self.slots_of(labels)[1] for labels in groups]
+        slots = [[self._slots[label] for label in labels] for labels in groups]
         return _native.ExactView(self._sums, slots, num_threads())
 
     def slots_of(self, labels: Sequence[Label]) -> tuple[_native.ExactSums, list[int]]:
