@@ -260,7 +260,7 @@ class ClassStatistics:
         source = "ClassStatistics.remove"
         result = self.copy()
         result.remove_batch(_validated_batch(X, y, sample_weight, self.n_features, source), source)
-        self._slots, self._sums = result._slots, result._sums
+        self.__dict__ = result.__dict__
 
     def add_batch(self, batch: Batch) -> None:
         """Add a batch in one native call, which also validates the values; on error nothing changes."""
@@ -287,7 +287,7 @@ class ClassStatistics:
                 refusal = self._sums.remove(batch.X, slots, batch.weights, num_threads())
         except ValueError as error:
             raise _bad_values(batch, error) from error
-        self._check_removal(refusal, self._sums, batch.labels, source)
+        self._check_removal(refusal, batch.labels, source)
 
     def _slots_of(self, batch: Batch) -> NDArray[np.int32]:
         """Return the slot of every row; new labels get a new slot."""
@@ -305,12 +305,11 @@ class ClassStatistics:
     def _check_removal(
         self,
         refusal: tuple[int, int, float, float],
-        left: _native.ExactSums,
         labels: Sequence[Label],
         source: str,
         hint: str | None = None,
     ) -> None:
-        """Raise DataError if native code refused a removal, or if no rows can have the remaining sums."""
+        """Raise DataError if native code refused a removal, or if no rows can have the sums that remain."""
         kind, refused_slot, wanted, present = refusal
         if kind:
             label = _class_label(list(self._slots)[refused_slot])
@@ -319,8 +318,8 @@ class ClassStatistics:
             raise never_learned(source, label, hint)
         for label in labels:
             slot = self._slots[label]
-            if left.has_sums(slot):
-                view = _native.ExactView(left, [[slot]], num_threads())
+            if self._sums.has_sums(slot):
+                view = _native.ExactView(self._sums, [[slot]], num_threads())
                 if not view.is_semidefinite(0, _INDEFINITE_TOLERANCE):
                     raise never_learned(source, _class_label(label), hint)
 
@@ -328,12 +327,17 @@ class ClassStatistics:
 
     def merge(self, other: ClassStatistics) -> Self:
         """Add the rows of ``other``; ``other`` does not change."""
-        self._combine(other, 1, None)
+        self._combine(other, 1)
         return self
 
     def subtract(self, other: ClassStatistics, source: str = "ClassStatistics.subtract") -> Self:
         """Remove the rows of ``other``, which must have been added before; on error nothing changes."""
-        self._combine(other, -1, source)
+        result = self.copy()
+        refusal = result._combine(other, -1, checked=True)
+        same_steps = (self.quantizer.exponents == other.quantizer.exponents).all()
+        hint = "subtract statistics with the same quantizer: quantizer=model.quantizer_"
+        result._check_removal(refusal, other.classes, source, None if same_steps else hint)
+        self.__dict__ = result.__dict__
         return self
 
     def __add__(self, other: ClassStatistics) -> ClassStatistics:
@@ -342,7 +346,7 @@ class ClassStatistics:
     def __sub__(self, other: ClassStatistics) -> ClassStatistics:
         """Return the difference, which gives ``self`` when merged into ``other``; counts may be negative."""
         result = self.copy()
-        result._combine(other, -1, None)
+        result._combine(other, -1)
         return result
 
     def check_learned(self, difference: ClassStatistics, source: str) -> None:
@@ -351,10 +355,13 @@ class ClassStatistics:
             left, change = self.count(label), difference.count(label)
             if left < 0.0:
                 raise too_many_rows_error(-change, left - change, source, _class_label(label))
-        folded = self.copy().fold()  # fold() adds stored rows of negative weight to the sums
-        self._check_removal((0, 0, 0.0, 0.0), folded._sums, difference.classes, source)
+        # fold() adds stored rows of negative weight to the sums.
+        self.copy().fold()._check_removal((0, 0, 0.0, 0.0), difference.classes, source)
 
-    def _combine(self, other: ClassStatistics, sign: int, source: str | None) -> None:
+    def _combine(
+        self, other: ClassStatistics, sign: int, *, checked: bool = False
+    ) -> tuple[int, int, float, float]:
+        """Add or, with the sign -1, remove rows in place; return the native result of a checked removal."""
         if not isinstance(other, ClassStatistics):
             raise DataError(
                 f"expected ClassStatistics; got {type(other).__name__}.", source="ClassStatistics"
@@ -366,24 +373,13 @@ class ClassStatistics:
                 source="ClassStatistics",
                 hint="if features were added at the end, call grow() on the narrower one first",
             )
-        theirs = other._slots
-        check_sortable([*self._slots, *theirs], "ClassStatistics.merge")
-        mine = _numbered([*self._slots, *theirs])
-        places = np.array([mine[label] for label in theirs], dtype=np.int32)
-        checked = source is not None
-        sums = self._sums.copy() if checked else self._sums
-        self._slots = mine
-        refusal = sums.merge(other._sums, places, sign, checked, num_threads())
-        if source is not None:
-            same_steps = (self.quantizer.exponents == other.quantizer.exponents).all()
-            hint = (
-                None
-                if same_steps
-                else "subtract statistics with the same quantizer: quantizer=model.quantizer_"
-            )
-            self._check_removal(refusal, sums, other.classes, source, hint)
-            self._sums = sums
+        labels = [*self._slots, *other._slots]
+        check_sortable(labels, "ClassStatistics.merge")
+        self._slots = slots = _numbered(labels)
+        places = np.array([slots[label] for label in other._slots], dtype=np.int32)
+        refusal = self._sums.merge(other._sums, places, sign, checked, num_threads())
         self.from_floats |= other.from_floats
+        return refusal
 
     def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
         """Return a copy with new labels: equal ones are merged, classes without a new label are dropped."""
