@@ -133,13 +133,12 @@ class Folder(Exchange):
     def find(self, site: str) -> SiteUpdate | None:
         """Return the newest update of a site, or None; raise FileFormatError for a damaged file."""
         for _ in range(_MAX_READ_ATTEMPTS):
-            entries = self._entries(site)
-            if not entries or max(entries).is_tombstone:
+            entry = max(self._entries(site), default=None)
+            if entry is None or entry.is_tombstone:
                 return None
-            try:
-                return _read(max(entries))
-            except FileNotFoundError:
-                continue  # a newer update has just replaced this file
+            data = self.read(entry.path.name)
+            if data is not None:  # otherwise a newer update has just replaced this file
+                return _stored_update(data, entry)
         raise FileAccessError(
             f"the updates of site {site!r} change faster than they can be read.", source=str(self.path)
         )
@@ -173,6 +172,16 @@ class Folder(Exchange):
         target = self.path / name
         write_atomically(target, [data], source=str(self.path))
         return target
+
+    def read(self, name: str) -> bytes | None:
+        """Return the contents of a file, or None if there is no file of this name."""
+        path = self.path / name
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise FileAccessError.from_os_error("read", error, path) from error
 
     def _remove(self, path: Path) -> None:
         try:
@@ -211,14 +220,10 @@ class _Entry(NamedTuple):
     site: str
 
 
-def _read(entry: _Entry) -> SiteUpdate:
+def _stored_update(data: bytes, entry: _Entry) -> SiteUpdate:
     source = str(entry.path)
     try:
-        site_update = SiteUpdate.from_bytes(entry.path.read_bytes())
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise FileAccessError.from_os_error("read", error, source) from error
+        site_update = SiteUpdate.from_bytes(data)
     except FileFormatError as error:
         raise error.with_source(source) from error
     if (site_update.site, site_update.age) != (entry.site, entry.age):

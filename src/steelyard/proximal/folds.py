@@ -164,7 +164,8 @@ class FoldedStatistics:
         if quantizer is not None:
             return self.start(self.n_features, self.n_folds, self.feature_map, quantizer)
         if self.buffer is not None:
-            return self._of_buffer(self.buffer.empty(), self.n_folds)
+            empty = BufferedRows.start(self.buffer.unfitted_map, self.n_features)
+            return self._of_buffer(empty, self.n_folds)
         return self.copy(self.statistics.empty())
 
     def copy(self, statistics: ClassStatistics | None = None) -> FoldedStatistics:
