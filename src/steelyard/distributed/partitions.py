@@ -99,11 +99,11 @@ class StatisticsConfig:
     @property
     def key(self) -> tuple[Any, ...]:
         """Value that is equal for configurations that can share statistics."""
-        feature_map, names = self.feature_map, self.feature_names
+        names = None if self.feature_names is None else tuple(self.feature_names)
+        feature_map, map_key = self.feature_map, ""
         if feature_map is not None:
-            feature_map = feature_map.digest() if feature_map.is_fitted else repr(feature_map.get_params())
-        names = None if names is None else tuple(names)
-        return self.n_folds, feature_map, self.quantizer, self.track_rows, self.n_features, names
+            map_key = feature_map.digest() if feature_map.is_fitted else repr(feature_map.get_params())
+        return self.n_folds, map_key, self.quantizer, self.track_rows, self.n_features, names
 
 
 class Pass:

@@ -333,7 +333,7 @@ def _columns(
 ) -> SparkColumns:
     if not hasattr(df, "mapInArrow"):
         raise DataTypeError(f"expected a Spark DataFrame; got {type(df).__name__}.", source=method)
-    key = None
+    key: Any = None
     if isinstance(model, KeyedClassifier):
         key = model.key
         if not isinstance(key, str) or isinstance(features, str) or key in features:

@@ -436,7 +436,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         """
         check_started(self, "statistics")
         with lock_of(self):
-            return self._state.copy()._replace(feature_names=self._features()["feature_names"])
+            return self._state.copy()._with_names(self._features()["feature_names"])
 
     def drift_report(self, before: Self | FoldedStatistics | ClassStatistics) -> DriftReport:
         """Compare the statistics with those of an earlier period; return which columns changed and why.

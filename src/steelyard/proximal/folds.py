@@ -172,19 +172,14 @@ class FoldedStatistics:
         """Return an independent copy (copy-on-write) without names, with other statistics if given."""
         if statistics is None:
             statistics = self.statistics.copy()
-        return self._replace(statistics=statistics, feature_names=None, is_difference=False)
-
-    def _replace(self, **attributes: Any) -> FoldedStatistics:
-        """Return a copy with other values of some attributes, and without results for the statistics."""
-        result = object.__new__(FoldedStatistics)
-        dropped: dict[str, Any] = {
-            "selected_C": None,
-            "single_row": None,
-            "last_predict_version": None,
-            "_cache": {},
-        }
-        result.__dict__ = {**self.__dict__, **dropped, **attributes}
+        result = FoldedStatistics(statistics, self.n_folds, self.feature_map, ledger=self.ledger)
+        result.omitted_map, result.buffer = self.omitted_map, self.buffer
+        result._class_labels = self._class_labels
         return result
+
+    def _with_names(self, feature_names: Any) -> FoldedStatistics:
+        self.feature_names = feature_names
+        return self
 
     @property
     def n_features(self) -> int:
@@ -344,12 +339,12 @@ class FoldedStatistics:
     def __add__(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return the message that contains the rows of both messages."""
         names = self._check_addable(other)
-        return self._merged(other)._replace(feature_names=names)
+        return self._merged(other)._with_names(names)
 
     def __sub__(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return this message without the rows of ``other``; raise DataError for unknown rows."""
         names = self._check_addable(other)
-        return self._subtracted(other, "FoldedStatistics")._replace(feature_names=names)
+        return self._subtracted(other, "FoldedStatistics")._with_names(names)
 
     def difference(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return a message that, when merged, adds the rows of this message and removes those of ``other``.
@@ -384,8 +379,9 @@ class FoldedStatistics:
                 source="FoldedStatistics.difference",
                 hint=_MAP_HINT,
             )
-        statistics = self.statistics - other.statistics
-        return self._replace(statistics=statistics, feature_names=names, ledger=None, is_difference=True)
+        result = self.copy(self.statistics - other.statistics)._with_names(names)
+        result.ledger, result.is_difference = None, True
+        return result
 
     def _check_addable(self, other: FoldedStatistics) -> Any:
         """Raise an error if two messages cannot be added; return the feature names, if known."""
@@ -475,8 +471,7 @@ class FoldedStatistics:
         """Return the message without its (often large) feature map, for a receiver that has the map."""
         if self.feature_map is None:
             return self
-        omitted = OmittedMap(self.n_features, self.feature_map.digest())
-        return self._replace(feature_map=None, omitted_map=omitted, buffer=None)
+        return self._with_other_map(None, OmittedMap(self.n_features, self.feature_map.digest()))
 
     def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
         """Return the message with the given feature map; raise DataError if another map was omitted."""
@@ -484,7 +479,15 @@ class FoldedStatistics:
             return self
         if feature_map is None or self.omitted_map.digest not in {None, feature_map.digest()}:
             raise _different_maps("ProximalSVC.merge")
-        return self._replace(feature_map=feature_map, omitted_map=None, is_plain=False)
+        return self._with_other_map(feature_map, None)
+
+    def _with_other_map(
+        self, feature_map: RandomFeatures | None, omitted_map: OmittedMap | None
+    ) -> FoldedStatistics:
+        result = FoldedStatistics(self.statistics, self.n_folds, feature_map, ledger=self.ledger)
+        result.feature_names, result.omitted_map = self.feature_names, omitted_map
+        result.is_difference = self.is_difference
+        return result
 
     def to_bytes(self) -> bytes:
         """Return the message as bytes: the sums of each class and fold, a version and a checksum."""
