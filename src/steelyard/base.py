@@ -574,13 +574,16 @@ def check_parameters(learner: object) -> None:
         learner._check_params()
 
 
-def check_same_features(features: Mapping[str, Any], other: Mapping[str, Any], source: str) -> None:
+def check_same_features(
+    features: Mapping[str, Any], other: Mapping[str, Any], source: str, hint: str | None = None
+) -> None:
     """Raise DataError if features differ. Names are compared only if both learners have names."""
     if features["n_features"] != other["n_features"]:
         raise DataError(
             f"both learners must have the same features; this one has "
             f"{features['n_features']}, the other {other['n_features']}; nothing was changed.",
             source=source,
+            hint=hint,
         )
     names, other_names = features["feature_names"], other["feature_names"]
     if names is not None and other_names is not None and list(names) != list(other_names):

@@ -107,7 +107,7 @@ def test_fit_of_several_models_is_atomic(rng):
 
 def test_partitions_of_different_widths_raise(rng):
     X, y = imbalanced(rng)
-    with pytest.raises(DataError, match="different features, 5 and 4"):
+    with pytest.raises(DataError, match="partition 1: X has 4 features, but ProximalSVC is expecting 5"):
         run(ProximalSVC(), "fit", [(X, y), (X[:, :4], y)])
 
 

@@ -196,3 +196,17 @@ def test_cross_validate_uses_the_folds_of_a_message(rng):
     assert len(ProximalSVC(C=0.5).cross_validate(two_folds)["test_auc"]) == 2
     with pytest.raises(DataError, match=r"^ProximalSVC.cross_validate: the statistics have two folds"):
         ProximalSVC(C="auto").cross_validate(two_folds)
+
+
+def test_merge_of_difference_without_map_with_unknown_rows_raises_and_keeps_state(rng):
+    X, y = imbalanced(rng, 300, 4)
+    feature_map = RandomFeatures(20, gamma=0.3, random_state=0).fit(X)
+    master, new, unknown = (
+        ProximalSVC(feature_map=feature_map).fit(*rows)
+        for rows in ((X, y), (np.zeros((200, 4)), y[:200]), (3.0 * X[:40], y[:40]))
+    )
+    difference = new.statistics().difference(unknown.statistics()).without_map()
+    before = master.digest()
+    with pytest.raises(DataError, match="forgotten"):
+        master.merge(sent(difference))
+    assert master.digest() == before

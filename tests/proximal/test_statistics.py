@@ -134,9 +134,9 @@ def test_small_classes_store_rows_instead_of_matrices(rng):
     ("X", "y", "weights", "message"),
     [
         ([[1.0]], ["a"], None, "1 features"),
-        ([[1.0, 2.0]], ["a", "b"], None, "same number of rows"),
+        ([[1.0, 2.0]], ["a", "b"], None, "X has 1 rows but y has 2 labels"),
         ([[1.0, np.nan]], ["a"], None, "NaN"),
-        ([[1.0, 2.0]], ["a"], [-1.0], "not negative"),
+        ([[1.0, 2.0]], ["a"], [-1.0], "Negative values"),
         ([["x", "y"]], ["a"], None, "could not convert"),
     ],
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -163,7 +163,7 @@ def predict(model: ProximalSVC, X: Any) -> Any:
     kind = _container(X, "predict")
     if kind == "list":
         shared = dask.delayed(frozen)
-        return [dask.delayed(_predict_part)(shared, part) for part in X]
+        return [dask.delayed(_predict_part)(part, shared) for part in X]
     if kind == "dataframe":
         import pandas as pd
 
@@ -171,7 +171,7 @@ def predict(model: ProximalSVC, X: Any) -> Any:
         meta = pd.Series(np.empty(0, dtype), name="prediction")
         return X.map_partitions(_predict_frame, frozen, meta=meta)
     rows = X.rechunk({1: -1})
-    return rows.map_blocks(_predict_part_of_array, frozen, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
+    return rows.map_blocks(_predict_part, frozen, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
 
 
 def cross_validate(
@@ -244,7 +244,9 @@ def _run(models: Any, method: str, sides: Mapping[str, Any], client: Any) -> Any
     with _engine(client) as engine:
         work.fit_maps(lambda: _first_rows(parts[0], engine))
         learn, merge = dask.delayed(partial(_learn, sides=list(sides))), dask.delayed(merge_parts)
-        configs = _shared(work.configs)
+        maps = [config.feature_map for config in work.configs]
+        is_large = any(feature_map is not None and feature_map.is_fitted for feature_map in maps)
+        configs = dask.delayed(work.configs) if is_large else work.configs  # large ones are sent only once
         tasks = zip_longest(*map(_task_inputs, parts), fillvalue=())
         level = [
             learn(configs, f"{method}: partition {number}", list(pieces))
@@ -259,20 +261,12 @@ def _run(models: Any, method: str, sides: Mapping[str, Any], client: Any) -> Any
     return models
 
 
-def _shared(configs: list[StatisticsConfig]) -> Any:
-    """Return the configurations as an argument for all tasks: a list if they are small, else one task."""
-    small = all(config.feature_map is None or not config.feature_map.is_fitted for config in configs)
-    return configs if small else dask.delayed(configs)
-
-
 @contextmanager
 def _engine(client: Any) -> Iterator[Any]:
     """Yield the current Dask client, or that of a temporary local cluster."""
     if client is None:
-        try:
+        with suppress(ValueError):
             client = distributed.default_client()
-        except ValueError:
-            client = None
     if client is not None:
         yield client
         return
@@ -476,16 +470,12 @@ def _partitioned(values: Any, name: str, n_parts: int, sizes: Any, method: str) 
     return parts
 
 
-def _predict_part(model: ProximalSVC, X: Any) -> Any:
+def _predict_part(X: Any, model: ProximalSVC) -> Any:
     rows = as_rows(X)
     return model.predict(rows) if n_rows(rows) else np.empty(0, model.classes_.dtype)
-
-
-def _predict_part_of_array(X: Any, model: ProximalSVC) -> Any:
-    return _predict_part(model, X)
 
 
 def _predict_frame(X: Any, model: ProximalSVC) -> Any:
     import pandas as pd
 
-    return pd.Series(_predict_part(model, X), index=X.index, name="prediction")
+    return pd.Series(_predict_part(X, model), index=X.index, name="prediction")

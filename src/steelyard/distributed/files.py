@@ -47,8 +47,7 @@ class StatisticsPart(BaseEstimator):
     @property
     def sources(self) -> dict[str, str]:
         """Return the origin of every part that is contained, by part id."""
-        found: dict[str, str] = self.__dict__.setdefault("sources_", {})
-        return found
+        return self.__dict__.setdefault("sources_", {})
 
     def note(self, digest: RowDigest, source: str) -> Self:
         """Record the id and the origin of learned rows; a part without rows has no id."""

@@ -71,8 +71,8 @@ class StatisticsConfig:
             return self
         if self.feature_map is not None:
             return replace(self, feature_map=self.feature_map.fitted_on(rows))
-        labels = np.zeros(n_rows(rows), dtype=np.int64)
-        return replace(self, quantizer=ProximalSVC().fit(rows, labels).quantizer_)
+        fresh = ProximalSVC().fit(rows, np.zeros(n_rows(rows), dtype=np.int64))
+        return replace(self, quantizer=fresh.quantizer_, **fresh.statistics().features)
 
     def with_map(self, total: FoldedStatistics) -> FoldedStatistics:
         """Return a sum of messages with the feature map of the workers added."""
@@ -96,16 +96,14 @@ class StatisticsConfig:
         message.feature_names = self.feature_names
         return learner.merge(message)
 
-    def equals(self, other: StatisticsConfig) -> bool:
-        """Return whether models with this and the other configuration can share statistics."""
-        return (
-            self.n_folds == other.n_folds
-            and self.n_features == other.n_features
-            and np.array_equal(self.feature_names, other.feature_names)
-            and self.quantizer == other.quantizer
-            and self.track_rows == other.track_rows
-            and _same_map(self.feature_map, other.feature_map)
-        )
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Value that is equal for configurations that can share statistics."""
+        names = None if self.feature_names is None else tuple(self.feature_names)
+        feature_map, map_key = self.feature_map, ""
+        if feature_map is not None:
+            map_key = feature_map.digest() if feature_map.is_fitted else repr(feature_map.get_params())
+        return self.n_folds, map_key, self.quantizer, self.track_rows, self.n_features, names
 
 
 class Pass:
@@ -122,6 +120,7 @@ class Pass:
             raise DataError("the list of models is empty.", source=method)
         self.configs: list[StatisticsConfig] = []  # the distinct configurations of the models
         self._config_index: list[int] = []
+        numbers: dict[tuple[Any, ...], int] = {}
         for model in self.models:
             if not isinstance(model, ProximalSVC):
                 raise DataTypeError(
@@ -131,9 +130,8 @@ class Pass:
                 )
             check_parameters(model)
             config = StatisticsConfig.of(model, method)
-            known = [index for index, other in enumerate(self.configs) if other.equals(config)]
-            self._config_index.append(known[0] if known else len(self.configs))
-            if not known:
+            self._config_index.append(numbers.setdefault(config.key, len(numbers)))
+            if len(numbers) > len(self.configs):
                 self.configs.append(config)
 
     def fit_maps(self, first_rows: Callable[[], Any]) -> None:
@@ -190,7 +188,6 @@ def learn_partition(
 ) -> list[Message]:
     """Return the statistics of one partition for each configuration. Errors mention its name, ``where``."""
     learners = [config.learner() for config in configs]
-    _check_width(configs, as_rows(X), where)
     learn_rows(learners, X, y, sample_weight, where)
     return [message_of(learner) for learner in learners]
 
@@ -201,20 +198,6 @@ def message_of(learner: ProximalSVC) -> Message:
         return None
     message = learner.statistics()
     return message.without_map() if message.statistics.classes else None
-
-
-def _check_width(configs: Sequence[StatisticsConfig], X: Any, where: str) -> None:
-    """Raise DataError if the number of features differs from that of the quantizer."""
-    width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
-    for config in configs:
-        if config.quantizer is None or config.feature_map is not None or config.n_features is not None:
-            continue  # the quantizer does not determine the number of features, or the learner checks it
-        if width not in {None, config.quantizer.n_features}:
-            raise DataError(
-                f"the partitions have different features, {config.quantizer.n_features} and {width}; "
-                "nothing was changed.",
-                source=where,
-            )
 
 
 def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: Any, where: str) -> None:
@@ -303,11 +286,3 @@ def stacked(pieces: Sequence[Any]) -> Any:
 
         return pd.concat(pieces, ignore_index=True)
     return np.concatenate(pieces)
-
-
-def _same_map(a: RandomFeatures | None, b: RandomFeatures | None) -> bool:
-    if a is None or b is None or a is b:
-        return a is b
-    if a.is_fitted and b.is_fitted:
-        return a.same_map(b)
-    return a.is_fitted == b.is_fitted and repr(a.get_params()) == repr(b.get_params())

@@ -333,7 +333,15 @@ def _columns(
 ) -> SparkColumns:
     if not hasattr(df, "mapInArrow"):
         raise DataTypeError(f"expected a Spark DataFrame; got {type(df).__name__}.", source=method)
-    key = _key_of(model, features, method) if isinstance(model, KeyedClassifier) else None
+    key: Any = None
+    if isinstance(model, KeyedClassifier):
+        key = model.key
+        if not isinstance(key, str) or isinstance(features, str) or key in features:
+            raise ParameterError(
+                "a KeyedClassifier on Spark needs the name of its key column and a list of other columns as "
+                f"features; got key={key!r} and features={features!r}.",
+                source=method,
+            )
     columns = SparkColumns(features if isinstance(features, str) else tuple(features), label, weight, key)
     if not columns.features:
         raise ParameterError("the list of feature columns is empty.", source=method)
@@ -345,17 +353,6 @@ def _columns(
             source=method,
         )
     return columns
-
-
-def _key_of(model: KeyedClassifier, features: Features, method: str) -> str:
-    """Return the name of the key column."""
-    if not isinstance(model.key, str) or isinstance(features, str) or model.key in features:
-        raise ParameterError(
-            f"a KeyedClassifier on Spark needs the name of its key column and a list of other columns as "
-            f"features; got key={model.key!r} and features={features!r}.",
-            source=method,
-        )
-    return model.key
 
 
 def _run(models: Any, method: str, sides: Mapping[str, Any], names: tuple[Features, str, str | None]) -> Any:

@@ -26,7 +26,6 @@ Age = tuple[int, int]  # epoch and version of a site update
 _NAME = re.compile(r"(?P<site>.+)\.(?P<epoch>\d{20})\.(?P<version>\d{12})\.(?P<kind>bulletin|gone)")
 _MAX_READ_ATTEMPTS = 100  # maximum number of attempts to read an update while newer ones replace it
 _MAX_SITE_NAME_CHARS = 200  # limit of the length of the quoted site name in a file name
-_STALE = "stale"  # reason given in the response of a service to an outdated update
 
 
 class Exchange(Protocol):
@@ -134,13 +133,12 @@ class Folder(Exchange):
     def find(self, site: str) -> SiteUpdate | None:
         """Return the newest update of a site, or None; raise FileFormatError for a damaged file."""
         for _ in range(_MAX_READ_ATTEMPTS):
-            entries = self._entries(site)
-            if not entries or max(entries).is_tombstone:
+            entry = max(self._entries(site), default=None)
+            if entry is None or entry.is_tombstone:
                 return None
-            try:
-                return _read(max(entries))
-            except FileNotFoundError:
-                continue  # a newer update has just replaced this file
+            data = self.read(entry.path.name)
+            if data is not None:  # otherwise a newer update has just replaced this file
+                return _stored_update(data, entry)
         raise FileAccessError(
             f"the updates of site {site!r} change faster than they can be read.", source=str(self.path)
         )
@@ -174,6 +172,16 @@ class Folder(Exchange):
         target = self.path / name
         write_atomically(target, [data], source=str(self.path))
         return target
+
+    def read(self, name: str) -> bytes | None:
+        """Return the contents of a file, or None if there is no file of this name."""
+        path = self.path / name
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise FileAccessError.from_os_error("read", error, path) from error
 
     def _remove(self, path: Path) -> None:
         try:
@@ -212,14 +220,10 @@ class _Entry(NamedTuple):
     site: str
 
 
-def _read(entry: _Entry) -> SiteUpdate:
+def _stored_update(data: bytes, entry: _Entry) -> SiteUpdate:
     source = str(entry.path)
     try:
-        site_update = SiteUpdate.from_bytes(entry.path.read_bytes())
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise FileAccessError.from_os_error("read", error, source) from error
+        site_update = SiteUpdate.from_bytes(data)
     except FileFormatError as error:
         raise error.with_source(source) from error
     if (site_update.site, site_update.age) != (entry.site, entry.age):
@@ -277,22 +281,16 @@ class Service(HttpClient, Exchange):
     # -- implementation of the Exchange protocol ---------------------------------------------------------
 
     def put(self, site_update: SiteUpdate) -> bool:
-        response = self._send("PUT", self._site(site_update.site), site_update.to_bytes())
-        body = json_object(response)
-        if response.status_code == 409 and body.get("reason") == _STALE:
-            return False
-        self._check(response)
-        return bool(body["news"])
+        path, content = self._site(site_update.site), site_update.to_bytes()
+        response = self._send("PUT", path, content, unless="stale")
+        return response is not None and bool(response.json()["news"])
 
     def sites(self) -> list[str]:
         return [summary["site"] for summary in self.table()["sites"]]
 
     def find(self, site: str) -> SiteUpdate | None:
-        response = self._send("GET", self._site(site))
-        if response.status_code == 404 and json_object(response).get("reason") == "no site":
-            return None
-        self._check(response)
-        return SiteUpdate.from_bytes(response.content)
+        response = self._send("GET", self._site(site), unless="no site")
+        return None if response is None else SiteUpdate.from_bytes(response.content)
 
     def gone(self) -> Mapping[str, Age]:
         return {site: (epoch, version) for site, (epoch, version) in self.table()["gone"].items()}
@@ -300,22 +298,17 @@ class Service(HttpClient, Exchange):
     def drop(self, site: str) -> None:
         """Remove a site. The pooled model then equals one fitted without the site."""
         # With an idempotency key, a repeated request returns the first response.
-        self._check(self._send("DELETE", self._site(site), headers={"Idempotency-Key": uuid.uuid4().hex}))
+        self._send("DELETE", self._site(site), headers={"Idempotency-Key": uuid.uuid4().hex})
 
     # -- reading the pooled model -------------------------------------------------------------------
 
     def table(self) -> dict[str, Any]:
         """Return site summaries, the digest of the pooled statistics, and the dropped sites."""
-        response = self._send("GET", "/sites")
-        self._check(response)
-        table: dict[str, Any] = response.json()
-        return table
+        return self._send("GET", "/sites").json()
 
     def model(self) -> TableModel:
         """Return the pooled model."""
-        response = self._send("GET", "/pooled")
-        self._check(response)
-        model = from_bytes(response.content)
+        model = from_bytes(self._send("GET", "/pooled").content)
         if not isinstance(model, TableModel):
             raise DataError("the response of the service is not a pooled model.", source=self.url)
         return model
@@ -326,27 +319,24 @@ class Service(HttpClient, Exchange):
     def _site(site: str) -> str:
         return f"/sites/{quote(site, safe='')}"
 
-    def _send(
-        self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> httpx.Response:
-        problem = ""
+    def _send(self, method: str, path: str, content: Any = None, *, unless: str = "", **more: Any) -> Any:
+        """Return the response, or None if the service refuses the request for the reason ``unless``."""
+        message = ""
         for _ in attempts():
             try:
-                response = self._http.request(method, self.url + path, content=content, headers=headers)
+                response = self._http.request(method, self.url + path, content=content, **more)
             except self._lost as error:
-                problem = f"no response: {type(error).__name__}, {error}"
-            else:
-                if response.status_code not in RETRY_STATUSES:
-                    return response
-                default = f"the service returned status {response.status_code}"
-                problem = str(json_object(response).get("detail", default)).rstrip(".")
-        raise FileAccessError(f"{problem}.", source=self.url, hint="the request can be repeated safely")
-
-    def _check(self, response: httpx.Response) -> None:
-        if response.status_code >= 400:
+                message = f"no response: {type(error).__name__}, {error}."
+                continue
+            if response.status_code < 400:
+                return response
             body = json_object(response)
+            if unless and body.get("reason") == unless:
+                return None
             message = str(body.get("detail", f"the service returned status {response.status_code}."))
-            raise DataError(message, source=self.url, hint=body.get("hint"))
+            if response.status_code not in RETRY_STATUSES:
+                raise DataError(message, source=self.url, hint=body.get("hint"))
+        raise FileAccessError(message, source=self.url, hint="the request can be repeated safely")
 
     def __repr__(self) -> str:
         return f"Service({self.url!r})"  # the API key is not shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -78,11 +79,7 @@ class Hub:
     @snapshot_read
     def copy(self) -> Hub:
         """Return an independent hub with the same site updates."""
-        other = Hub(**self._parameters)
-        other._site_updates, other._ages = dict(self._site_updates), dict(self._ages)
-        # Schema and total can be shared between copies, because they are replaced, never changed in place.
-        other._schema, other._total = self._schema, self._total
-        return other
+        return copy.copy(self)  # attributes are replaced, never changed in place, so copies can share them
 
     # -- receiving site updates ---------------------------------------------------------------------
 

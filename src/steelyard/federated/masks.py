@@ -26,7 +26,7 @@ from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import Quantizer
-from steelyard.proximal.serialization import triangle_size, unknown_version, unpack_integers
+from steelyard.proximal.serialization import check_format, triangle_size, unpack_integers
 
 _FORMAT = "steelyard masked statistics"
 _VERSION = 2
@@ -363,11 +363,7 @@ def _statistics_in(site_update: SiteUpdate, schema: Schema, source: str) -> Clas
 
 def _read(message: bytes, form: str, proof: str, source: str) -> dict[str, Any]:
     tree: Any = decode(message)
-    if not isinstance(tree, Mapping) or tree.get("format") != form:
-        what = "a masked message" if form == _FORMAT else "a receipt"
-        raise FileFormatError(f"these bytes are not {what}.", source=source)
-    if tree.get("version") != _VERSION:
-        raise unknown_version("message", tree.get("version"), _VERSION, source)
+    check_format(tree, "a masked message" if form == _FORMAT else "a receipt", form, (_VERSION,), source)
     numbers = tree.get("numbers")
     is_valid = (
         isinstance(numbers, np.ndarray) and numbers.dtype == np.uint8 and numbers.size % _NUMBER_BYTES == 0

@@ -20,7 +20,7 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
-from steelyard.proximal.serialization import from_any_sums, get_state, triangle_size, unpack_integers
+from steelyard.proximal.serialization import from_any_sums, to_any_sums, triangle_size
 
 MAX_EXPANSION = 32
 """Maximum ratio of bytes in memory to bytes of the message; a message with a larger ratio is rejected."""
@@ -82,17 +82,10 @@ def to_numbers(
     unknown = [label for label in statistics.classes if label not in labels]
     if unknown:
         raise DataError(f"class {unknown[0]!r} is not among the agreed labels {list(labels)}.", source=source)
-    state = get_state(on_quantizer(statistics, quantizer, source))
-    shift = WEIGHT_FRACTION_BITS + int(state["weight_exponent"])
-    known = {entry["label"]: entry for entry in state["classes"]}
-    numbers: list[int] = []
-    for label in labels:
-        if label not in known:
-            numbers += [0] * triangle_size(quantizer.n_features)
-            continue
-        sums = unpack_integers(known[label]["sums"].tobytes(), int(known[label]["each"]))
-        numbers += [number << shift for number in sums]
-    return numbers
+    sums, fractions = to_any_sums(on_quantizer(statistics, quantizer, source))
+    shift = 0 if fractions else WEIGHT_FRACTION_BITS
+    no_rows = [0] * triangle_size(quantizer.n_features)
+    return [number << shift for label in labels for number in sums.get(label, no_rows)]
 
 
 def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Quantizer) -> ClassStatistics:
@@ -152,8 +145,8 @@ def pack_triangle(numbers: Sequence[int], exponents: Sequence[int], digits: Sequ
     return b"".join(blocks)
 
 
-def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int], n_bytes: int) -> bytes:
-    """Restore the numbers of :func:`pack_triangle` (``n_bytes`` each); raise an error if they are invalid."""
+def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int], n_bytes: int) -> list[int]:
+    """Return the numbers of :func:`pack_triangle`; raise an error if they are invalid or need more bytes."""
     d = len(exponents)
     n_numbers = triangle_size(d)
     if n_numbers * n_bytes > MAX_EXPANSION * len(data):
@@ -173,8 +166,11 @@ def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int]
     reader.finish()
     square[predictor.binary] = binary + predictor.products(*predictor.binary)
     square[predictor.decimal] = predictor.joined(*predictor.decimal, units, rounding)
-    triangle = square[np.tril_indices(d + 1)]
-    return b"".join(number.to_bytes(n_bytes, "little", signed=True) for number in triangle)
+    triangle: list[int] = square[np.tril_indices(d + 1)].tolist()
+    limit = 1 << 8 * n_bytes - 1
+    if not -limit <= min(triangle) <= max(triangle) < limit:
+        raise ValueError("a sum is too long")
+    return triangle
 
 
 def _square(numbers: Sequence[int], d: int) -> Integers:

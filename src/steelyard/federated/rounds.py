@@ -10,13 +10,12 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from steelyard._deprecation import renamed_attribute, renamed_parameters
 from steelyard.base import Label
-from steelyard.exceptions import DataError, FileAccessError, FileFormatError
+from steelyard.exceptions import DataError, FileFormatError
 from steelyard.federated.exchange import Folder
 from steelyard.federated.masks import MaskedSum, Masker, RoundKeys, check_enough_sites
 from steelyard.federated.site import ReleasePolicy, Site
@@ -242,13 +241,7 @@ class Round:
         return f"{name}.{kind}"
 
     def _read(self, kind: str, site: str | None = None) -> bytes | None:
-        path = Path(self.folder.path / self._name(kind, site))
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise FileAccessError.from_os_error("read", error, path) from error
+        return self.folder.read(self._name(kind, site))
 
     def _read_all(self, kind: str, sites: Sequence[str], wait: float) -> dict[str, bytes]:
         """Wait for the files of all sites and return them; raise DataError after ``wait`` seconds."""

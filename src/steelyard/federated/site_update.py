@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard._labels import restored_labels
 from steelyard.exceptions import FileFormatError
 from steelyard.federated.packing import (
     MAX_EXPANSION,
@@ -40,7 +41,14 @@ from steelyard.federated.packing import (
 )
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.serialization import from_state, get_state, unknown_version, unpack_integers
+from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
+from steelyard.proximal.serialization import (
+    check_format,
+    from_any_sums,
+    reading,
+    to_any_sums,
+    unknown_version,
+)
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import ColumnBatch
 
@@ -49,8 +57,8 @@ _VERSION = 2
 _START = struct.Struct("<4sB16s")
 _LENGTH = struct.Struct("<I")
 _OLD_FORMAT, _OLD_VERSION = "steelyard bulletin", 1  # name and version of the format of release 0.2
-_QUANTIZER_FIELDS = ("exponents", "origins", "rounds", "mixed")
-_MAX_EXPONENT = 1100  # limit of the absolute exponent of a quantization step; doubles need at most 1074
+_N_QUANTIZER_COLUMNS = 4  # arrays of a quantizer
+_LABEL_TYPES = {str, int, bool}  # types of the labels in a message of version 2
 _MAX_SUM_BYTES = 1024
 _SOURCE = "SiteUpdate.from_bytes"
 
@@ -171,7 +179,7 @@ class SiteUpdate:
             "held_back": dict(self.held_back),
         }
         statistics = self.statistics.copy().fold()  # adds buffered rows to the sums
-        packed = _packed(get_state(statistics))
+        packed = _packed(statistics)
         if packed is None:
             head = {"format": _OLD_FORMAT, "version": _OLD_VERSION, **head}
             return encode({**head, "statistics": statistics.to_bytes()})
@@ -185,13 +193,9 @@ class SiteUpdate:
     def from_bytes(cls, data: bytes) -> SiteUpdate:
         """Return the update that ``data`` contains; raise FileFormatError for other or damaged data."""
         data = bytes(data)
-        try:
+        with reading("site update", _SOURCE):
             tree, statistics = _read(data) if data[:4] == _MAGIC else _read_old(data)
             site_update = _from_tree(tree, statistics)
-        except FileFormatError:
-            raise
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise FileFormatError(f"the site update is damaged ({error}).", source=_SOURCE) from error
         if statistics.n_features != site_update.schema.n_features:
             raise FileFormatError(
                 "the columns of the site update do not match its statistics.", source=_SOURCE
@@ -203,32 +207,25 @@ def _digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=16).digest()
 
 
-def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]] | None:
+def _packed(statistics: ClassStatistics) -> tuple[dict[str, Any], list[bytes]] | None:
     """Return header fields, packed quantizer and classes, or None if version 2 cannot represent them."""
-    quantizer, classes = state["grid"], state["classes"]
-    if quantizer is None or len(state["early"]["weights"]) or state["from_floats"]:
+    if not statistics.is_frozen or statistics.from_floats:
         return None
-    if not all(float(origin).is_integer() for origin in quantizer["origins"]):
+    sums, fractions = to_any_sums(statistics)
+    if not all(type(label) in _LABEL_TYPES for label in sums):
         return None
-    for entry in classes:
-        is_plain = type(entry["label"]) in {str, int, bool} and entry["fold"] is None
-        if not is_plain or entry["sums"] is None or len(entry["rows"]):
-            return None
-    exponents = [int(exponent) for exponent in quantizer["exponents"]]
-    triangles = [unpack_integers(entry["sums"].tobytes(), int(entry["each"])) for entry in classes]
+    quantizer, triangles = statistics.quantizer, list(sums.values())
+    exponents = quantizer.exponents.tolist()
     digits = decimals(triangles, exponents)
-    columns = (*map(quantizer.get, _QUANTIZER_FIELDS), digits)
+    columns = (*quantizer.get_params().values(), digits)
     packed_quantizer = b"".join(pack_numbers([int(n) for n in column]) for column in columns)
     parts = [pack_triangle(numbers, exponents, digits) for numbers in triangles]
-    for entry, part in zip(classes, parts, strict=True):
-        if len(entry["sums"]) > MAX_EXPANSION * len(part):
+    n_bytes = [max(map(int.bit_length, numbers)) // 8 + 1 for numbers in triangles]
+    for numbers, n, part in zip(triangles, n_bytes, parts, strict=True):
+        if n * len(numbers) > MAX_EXPANSION * len(part):
             return None
-    fields = {
-        "weight_exponent": int(state["weight_exponent"]),
-        "labels": [entry["label"] for entry in classes],
-        "each": [int(entry["each"]) for entry in classes],
-    }
-    return fields, [packed_quantizer, *parts]
+    exponent = -WEIGHT_FRACTION_BITS if fractions else 0
+    return {"weight_exponent": exponent, "labels": list(sums), "each": n_bytes}, [packed_quantizer, *parts]
 
 
 def _read(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
@@ -249,12 +246,11 @@ def _read(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
 def _pieces(body: bytes) -> list[bytes]:
     pieces, at = [], 0
     while at < len(body):
-        (length,) = _LENGTH.unpack_from(body.ljust(at + _LENGTH.size, b"\xff"), at)
-        at += _LENGTH.size
-        if at + length > len(body):
+        begin = at + _LENGTH.size
+        at = begin + int.from_bytes(body[at:begin], "little")
+        if at > len(body):
             raise ValueError("a part of the message is truncated")
-        pieces.append(body[at : at + length])
-        at += length
+        pieces.append(body[begin:at])
     return pieces
 
 
@@ -275,40 +271,23 @@ def _header(packed: bytes) -> dict[str, Any]:
 def _statistics(tree: Mapping[str, Any], parts: Sequence[bytes]) -> ClassStatistics:
     n_features = len(tree["numeric"]) + len(tree["categories"])
     packed_quantizer, *triangles = parts
-    *columns, digits = unpack_columns(packed_quantizer, len(_QUANTIZER_FIELDS) + 1, n_features)
-    exponents, quantizer = columns[0], dict(zip(_QUANTIZER_FIELDS, columns, strict=True))
-    if max(map(abs, exponents), default=0) > _MAX_EXPONENT:
-        raise ValueError("the exponent of a quantization step is out of range")
-    classes = []
+    *columns, digits = unpack_columns(packed_quantizer, _N_QUANTIZER_COLUMNS + 1, n_features)
+    quantizer, sums = Quantizer(*columns), {}
     for label, n_bytes, part in zip(tree["labels"], tree["each"], triangles, strict=True):
-        if type(label) not in {str, int, bool}:
-            raise TypeError("a label is not a string, an integer or a boolean")
+        if type(label) not in _LABEL_TYPES or label in sums:
+            raise TypeError("a label occurs twice, or is not a string, an integer or a boolean")
         if type(n_bytes) is not int or not 0 < n_bytes <= _MAX_SUM_BYTES:
             raise ValueError(f"a sum has 1 to {_MAX_SUM_BYTES} bytes; got {n_bytes!r}")
-        sums = np.frombuffer(unpack_triangle(part, exponents, digits, n_bytes), np.uint8)
-        no_rows = {"rows": np.empty(0), "weights": np.empty(0, np.int64)}
-        classes.append({"label": label, "fold": None, "sums": sums, "each": n_bytes, **no_rows})
-    early = {"rows": np.empty(0), "weights": np.empty(0, np.int64), "classes": [], "sparse": False}
-    state = {
-        "n_features": n_features,
-        "grid": quantizer,
-        "weight_exponent": tree["weight_exponent"],
-        "from_floats": False,
-        "early": early,
-        "classes": classes,
-    }
-    return from_state(state, ClassStatistics)
+        sums[label] = unpack_triangle(part, columns[0], digits, n_bytes)
+    restored_labels(sums, "a message")
+    fractions = {0: False, -WEIGHT_FRACTION_BITS: True}[tree["weight_exponent"]]
+    return from_any_sums(quantizer, sums, ClassStatistics, fractions=fractions)
 
 
 def _read_old(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
     tree: Any = decode(data)
-    if not isinstance(tree, Mapping) or tree.get("format") != _OLD_FORMAT:
-        raise FileFormatError("these bytes do not contain a site update.", source=_SOURCE)
-    if tree.get("version") != _OLD_VERSION:
-        raise unknown_version("site update", tree.get("version"), _VERSION, _SOURCE)
-    if not isinstance(tree.get("statistics"), bytes):
-        raise FileFormatError("the site update is damaged (it has no statistics).", source=_SOURCE)
-    return dict(tree), ClassStatistics.from_bytes(tree["statistics"])
+    check_format(tree, "a site update", _OLD_FORMAT, (_OLD_VERSION,), _SOURCE)
+    return tree, ClassStatistics.from_bytes(tree["statistics"])
 
 
 def _from_tree(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpdate:

@@ -41,10 +41,6 @@ class BufferedRows:
         """Return an empty buffer."""
         return cls(unfitted_map, np.empty((0, n_features)), (), np.empty(0), 0)
 
-    def empty(self) -> BufferedRows:
-        """Return a buffer without rows for the same feature map."""
-        return self.start(self.unfitted_map, self.X.shape[1])
-
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -152,5 +148,4 @@ def batch_rows(batch: Batch, rows: slice) -> Batch:
 
 
 def _dense(X: Any) -> FloatArray:
-    rows: FloatArray = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-    return rows
+    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)

@@ -13,7 +13,7 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
 from steelyard.proximal.quantizer import Quantizer
-from steelyard.proximal.serialization import unknown_version
+from steelyard.proximal.serialization import reading, unknown_version
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -148,7 +148,7 @@ class Certificate:
             raise FileFormatError("this is not a certificate of forgetting.", source="Certificate")
         if values.get("format_version") != _VERSION:
             raise unknown_version("certificate", values.get("format_version"), _VERSION, "Certificate")
-        try:
+        with reading("certificate", "Certificate"):
             given = {field.name: values[field.name] for field in fields(cls) if field.name != "quantizer"}
             given["quantizer"] = Quantizer(**values["grid"])
             given["forgotten"], given["left"] = (
@@ -157,10 +157,8 @@ class Certificate:
             given["rows"] = float(given["rows"])
             for name in _STRINGS:
                 if not isinstance(given[name], str) and not (name in _OPTIONAL and given[name] is None):
-                    raise TypeError(f"{name} must be a string")  # noqa: TRY301
+                    raise TypeError(f"{name} must be a string")
             return cls(**given)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FileFormatError(f"the certificate is damaged ({error}).", source="Certificate") from error
 
 
 def _counts(model: ProximalSVC) -> Counts:

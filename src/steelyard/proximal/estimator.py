@@ -71,6 +71,7 @@ _WIDE_HINT = (
     "use fewer columns, for example HashingVectorizer(n_features=1000); or feature_map=RandomFeatures(...), "
     "which has a width of your choice; StreamClassifier and steelyard.online.AROW learn sparse rows directly"
 )
+_GROW_HINT = "if features were added at the end, call grow() on the narrower one first"
 
 
 @renamed_parameters(grid="quantizer", ledger="track_rows")
@@ -499,58 +500,47 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self
 
     def _mergeable(self, other: Any) -> FoldedStatistics:
-        """Return the validated state of ``other``. A learner without rows adopts its features and folds."""
+        """Return the statistics of ``other``; raise DataError if their rows cannot be added to those here.
+
+        A learner without rows takes over the features, the feature map and the number of folds of ``other``.
+        """
         self._check_params()
-        theirs = self._compatible(other)
+        source, state = "ProximalSVC.merge", self._state if self._is_started() else None
+        if isinstance(other, ClassStatistics):
+            if self.C == "auto" or not (state is None or state.is_plain):
+                raise DataError(
+                    "class statistics have neither folds nor a feature map, but this learner needs them.",
+                    source=source,
+                    hint="merge the learner that computed the statistics instead",
+                )
+            other = FoldedStatistics(other)
+        if not isinstance(other, FoldedStatistics):
+            raise DataError(
+                f"expected a ProximalSVC, FoldedStatistics or ClassStatistics; got {type(other).__name__}.",
+                source=source,
+            )
+        theirs = other
+        if other.omitted_map is not None:
+            if state is not None:
+                known = state.feature_map
+            else:
+                known = self.feature_map and self.feature_map.fitted_for(other.n_features)
+            theirs = other.with_map(known)
+        if state is None:
+            if self.C == "auto":
+                theirs._check_has_folds(source)
+            self._set_features(other.features)
+            self._set_empty(theirs._empty(self.quantizer))
+        check_same_features(self._features(), other.features, source, _GROW_HINT)
+        self._state._check_same_kind(theirs, source)
         if self._state.ledger is not None and theirs.ledger is None:
             raise DataError(
                 "this learner keeps a ledger of its rows, and the other learner has none; nothing was "
                 "changed.",
-                source="ProximalSVC.merge",
+                source=source,
                 hint="set track_rows=True in both learners, or in neither",
             )
         return theirs
-
-    def _compatible(self, other: Any) -> FoldedStatistics:
-        """Return the state of ``other``; raise DataError if its rows cannot be added to those of this one."""
-        if isinstance(other, ClassStatistics):
-            if not self._is_started():
-                self.n_features_in_ = other.n_features
-                self._set_empty(FoldedStatistics.start(other.n_features, 1, quantizer=self.quantizer))
-            if not self._state.is_plain or self.C == "auto":
-                raise DataError(
-                    "class statistics have neither folds nor a feature map, but this learner needs them.",
-                    source="ProximalSVC.merge",
-                    hint="merge the learner that computed the statistics instead",
-                )
-            return FoldedStatistics(other)
-        if not isinstance(other, FoldedStatistics):
-            raise DataError(
-                f"expected a ProximalSVC, FoldedStatistics or ClassStatistics; got {type(other).__name__}.",
-                source="ProximalSVC.merge",
-            )
-        theirs = other
-        if other.omitted_map is not None:
-            theirs = other.with_map(self._map_for(other.n_features))
-        if not self._is_started():
-            if self.C == "auto":
-                theirs._check_has_folds("ProximalSVC.merge")
-            self._set_features(other.features)
-            if self.quantizer is None:
-                self._set_empty(theirs._empty())
-            else:
-                width = theirs.statistics.n_features
-                statistics = ClassStatistics(width, quantizer=self.quantizer)
-                self._set_empty(FoldedStatistics(statistics, theirs.n_folds, theirs.feature_map))
-        check_same_features(self._features(), other.features, "ProximalSVC.merge")
-        self._state._check_same_kind(theirs, "ProximalSVC.merge")
-        return theirs
-
-    def _map_for(self, n_features: int) -> RandomFeatures | None:
-        """Return the feature map of this learner, for a message that was sent without its map."""
-        if self._is_started():
-            return self._state.feature_map
-        return None if self.feature_map is None else self.feature_map.fitted_for(n_features)
 
     # -- fitted attributes --------------------------------------------------------------------------
 
@@ -767,8 +757,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         if factors is None:
             return probabilities
         probabilities = probabilities * factors
-        result: FloatArray = probabilities / probabilities.sum(axis=1, keepdims=True)
-        return result
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         predictor = self._predictor()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard.base import Batch, Label, check_same_features, sorted_classes
-from steelyard.exceptions import DataError, DataTypeError, FileFormatError
+from steelyard.exceptions import DataError, DataTypeError
 from steelyard.features import RandomFeatures
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import serialization
@@ -160,10 +159,13 @@ class FoldedStatistics:
         result.buffer = None if buffer.is_full else buffer
         return result
 
-    def _empty(self) -> FoldedStatistics:
-        """Return statistics without rows that have the same folds, feature map and quantizer."""
+    def _empty(self, quantizer: Quantizer | None) -> FoldedStatistics:
+        """Return statistics without rows with the same folds, feature map and (unless given) quantizer."""
+        if quantizer is not None:
+            return self.start(self.n_features, self.n_folds, self.feature_map, quantizer)
         if self.buffer is not None:
-            return self._of_buffer(self.buffer.empty(), self.n_folds)
+            empty = BufferedRows.start(self.buffer.unfitted_map, self.n_features)
+            return self._of_buffer(empty, self.n_folds)
         return self.copy(self.statistics.empty())
 
     def copy(self, statistics: ClassStatistics | None = None) -> FoldedStatistics:
@@ -174,6 +176,10 @@ class FoldedStatistics:
         result.omitted_map, result.buffer = self.omitted_map, self.buffer
         result._class_labels = self._class_labels
         return result
+
+    def _with_names(self, feature_names: Any) -> FoldedStatistics:
+        self.feature_names = feature_names
+        return self
 
     @property
     def n_features(self) -> int:
@@ -297,14 +303,6 @@ class FoldedStatistics:
             {key: key.label for key in self.statistics.classes if key.fold in folds}
         )
 
-    def _keys_of(self, folds: Container[int]) -> dict[Label, list[FoldLabel]]:
-        """Return the keys of each class that has rows in some folds."""
-        keys: defaultdict[Label, list[FoldLabel]] = defaultdict(list)
-        for key in self.statistics.classes:
-            if key.fold in folds:
-                keys[key.label].append(key)
-        return keys
-
     def _labels(self) -> ClassLabels:
         """Return the class labels; the same object is returned until the classes change."""
         labels = self.total.classes
@@ -322,8 +320,7 @@ class FoldedStatistics:
             with lock:
                 entry = (self._version, key), make(self)
                 self._cache[name] = entry
-        value: T = entry[1]
-        return value
+        return entry[1]
 
     def __getstate__(self) -> dict[str, Any]:
         # Copies and pickles are made without cached results.
@@ -386,10 +383,6 @@ class FoldedStatistics:
         result.ledger, result.is_difference = None, True
         return result
 
-    def _with_names(self, feature_names: Any) -> FoldedStatistics:
-        self.feature_names = feature_names
-        return self
-
     def _check_addable(self, other: FoldedStatistics) -> Any:
         """Raise an error if two messages cannot be added; return the feature names, if known."""
         if not isinstance(other, FoldedStatistics):
@@ -403,13 +396,11 @@ class FoldedStatistics:
     def _check_same_kind(self, other: FoldedStatistics, source: str) -> None:
         """Raise DataError if the feature maps or the numbers of folds differ."""
         mine, theirs = self.feature_map, other.feature_map
-        if self.omitted_map is not None or other.omitted_map is not None:
-            same = self.kind[1] == other.kind[1]
-        elif self.buffer is not None or other.buffer is not None:
+        if self.buffer is not None or other.buffer is not None:
             # If a feature map is preliminary, equal map parameters are sufficient.
             same = mine is not None and theirs is not None and mine.get_params() == theirs.get_params()
         else:
-            same = theirs is None if mine is None else mine.same_map(theirs)
+            same = self.kind[1] == other.kind[1]
         if not same:
             raise _different_maps(source)
         if self.n_folds != other.n_folds:
@@ -480,9 +471,7 @@ class FoldedStatistics:
         """Return the message without its (often large) feature map, for a receiver that has the map."""
         if self.feature_map is None:
             return self
-        result = self._with_other_map(None)
-        result.omitted_map = OmittedMap(self.n_features, self.feature_map.digest())
-        return result
+        return self._with_other_map(None, OmittedMap(self.n_features, self.feature_map.digest()))
 
     def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
         """Return the message with the given feature map; raise DataError if another map was omitted."""
@@ -490,16 +479,15 @@ class FoldedStatistics:
             return self
         if feature_map is None or self.omitted_map.digest not in {None, feature_map.digest()}:
             raise _different_maps("ProximalSVC.merge")
-        return self._with_other_map(feature_map)
+        return self._with_other_map(feature_map, None)
 
-    def _with_other_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
-        return FoldedStatistics(
-            self.statistics,
-            self.n_folds,
-            feature_map,
-            feature_names=self.feature_names,
-            ledger=self.ledger,
-        )
+    def _with_other_map(
+        self, feature_map: RandomFeatures | None, omitted_map: OmittedMap | None
+    ) -> FoldedStatistics:
+        result = FoldedStatistics(self.statistics, self.n_folds, feature_map, ledger=self.ledger)
+        result.feature_names, result.omitted_map = self.feature_names, omitted_map
+        result.is_difference = self.is_difference
+        return result
 
     def to_bytes(self) -> bytes:
         """Return the message as bytes: the sums of each class and fold, a version and a checksum."""
@@ -511,18 +499,15 @@ class FoldedStatistics:
         """Return the message written by :meth:`to_bytes` or ``ClassStatistics.to_bytes``."""
         source = "FoldedStatistics.from_bytes"
         tree = decode(data)
-        if isinstance(tree, Mapping) and tree.get("format") == _FORMAT:
-            return serialization.open_message(
-                tree,
-                (_VERSION,),
-                lambda state: cls.from_state(serialization.convert_maps(serialization.map_from_array, state)),
-                source,
-            )
-        if isinstance(tree, Mapping) and "format" in tree:
+        form = tree.get("format") if isinstance(tree, Mapping) else None
+        if form is not None and form != _FORMAT:
             return cls(ClassStatistics.from_bytes(data))
-        if isinstance(tree, Mapping) and isinstance(tree.get("statistics"), Mapping):
-            return serialization.open_message({**tree, "version": 0}, (0,), _partition_message, source)
-        raise FileFormatError("these bytes do not contain statistics of a ProximalSVC.", source=source)
+        with serialization.reading("message", source):
+            if isinstance(tree, Mapping) and form is None and "statistics" in tree:
+                return _partition_message(tree)
+            what = "statistics of a ProximalSVC"
+            serialization.check_format(tree, what, _FORMAT, (_VERSION,), source)
+            return cls.from_state(serialization.convert_maps(serialization.map_from_array, tree))
 
     def get_state(self) -> dict[str, Any]:
         """Return the message as arrays and plain values, as model files store it."""

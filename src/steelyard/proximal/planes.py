@@ -5,7 +5,7 @@ Two solvers compute the planes. Only :meth:`PlaneRule.native_arguments` chooses 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,12 +214,11 @@ class PlaneRule:
         with limit_blas(statistics.n_features):
             system, equations = self._problem(statistics)
             for fold in tested:
-                test, rest = state._keys_of({fold}), state._keys_of({*folds} - {fold})
-                if test and rest:
-                    training, training_equations = self._problem(state.statistics, rest)
+                test, rest = state._subset({fold}), state._subset({*folds} - {fold})
+                if test.classes and rest.classes:
+                    training, training_equations = self._problem(rest)
                     paths = solve_path(training_equations, C_GRID)
-                    tests = System(state.statistics, test)
-                    losses += fold_losses(system, equations, training, paths, tests)
+                    losses += fold_losses(system, equations, training, paths, System(test))
         return best_C(losses)
 
     def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
@@ -231,12 +230,9 @@ class PlaneRule:
                 for solutions, C in zip(solve_path(equations, Cs), Cs, strict=True)
             ]
 
-    def _problem(
-        self, statistics: ClassStatistics, keys: Mapping[Label, Sequence[Label]] | None = None
-    ) -> tuple[System, PlaneEquations]:
-        """Return the linear systems of all rows, or of the rows with the given keys of each class."""
+    def _problem(self, statistics: ClassStatistics) -> tuple[System, PlaneEquations]:
         _labels(statistics)  # raises an error if there are no rows
-        system = System(statistics, keys, standardize=self.standardize)
+        system = System(statistics, standardize=self.standardize)
         regularizer = system.regularizer(
             standardize=self.standardize, penalize_intercept=self.penalize_intercept
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +23,24 @@ if TYPE_CHECKING:
 
 _DEVIATION_BITS = 37  # steps are chosen so that a standard deviation is 2**36 to 2**37 steps
 
-T = TypeVar("T")
+
+@contextmanager
+def reading(what: str, source: str) -> Iterator[None]:
+    """Raise FileFormatError instead of the errors that damaged data cause while they are interpreted."""
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise FileFormatError(f"the {what} is damaged ({error}).", source=source) from error
 
 
-def open_message(
-    tree: Mapping[str, Any], versions: Sequence[int], make: Callable[[Any], T], source: str
-) -> T:
-    """Return ``make(tree)``; raise FileFormatError for a damaged message or another format version."""
+def check_format(tree: Any, what: str, form: str, versions: Sequence[int], source: str) -> None:
+    """Raise FileFormatError if a message has another format than ``form``, or an unknown version of it."""
+    if not isinstance(tree, Mapping) or tree.get("format") != form:
+        raise FileFormatError(f"these bytes do not contain {what}.", source=source)
     if tree.get("version") not in versions:
         raise unknown_version("message", tree.get("version"), versions[0], source)
-    try:
-        return make(tree)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise FileFormatError(f"the message is damaged ({error}).", source=source) from error
 
 
 def unknown_version(what: str, found: object, known: int, source: str) -> FileFormatError:
@@ -53,8 +59,7 @@ def get_state(statistics: ClassStatistics) -> dict[str, Any]:
     rows, weights, early_slots, sparse = sums.get_early()
     present = sums.has_rows(len(slots))
     used = {label: slot for label, slot in slots.items() if present[slot]}
-    renumber = np.full(len(slots), -1, dtype=np.int32)
-    renumber[list(used.values())] = np.arange(len(used))
+    renumber = np.cumsum(present, dtype=np.int32) - 1
     return {
         "n_features": statistics.n_features,
         "grid": Quantizer(exponents, origins, rounds, mixed).to_dict() if frozen else None,
@@ -115,6 +120,18 @@ def from_any_sums(
     for label, triangle in sums.items():
         _set_triangle(statistics, label, triangle)
     return statistics
+
+
+def to_any_sums(statistics: ClassStatistics) -> tuple[dict[Any, list[int]], bool]:
+    """Return the arguments ``sums`` and ``fractions`` of :func:`from_any_sums` for folded statistics."""
+    sums, slots = statistics._sums, statistics._slots
+    present = sums.has_rows(len(slots))
+    triangles = {}
+    for label, slot in slots.items():
+        if present[slot]:
+            block: Any = sums.get_slot(slot)
+            triangles[label] = unpack_integers(*block[:2])
+    return triangles, sums.weight_exponent != 0
 
 
 def triangle_size(n_features: int) -> int:

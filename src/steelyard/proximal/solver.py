@@ -17,7 +17,7 @@ equal counts have equal ``a``; planes with a common matrix share its Cholesky fa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -91,21 +91,12 @@ class Regularizer:
 class System:
     """Counts, sums and matrices of all classes in the coordinates ``(x - origin) / unit``, rounded correctly.
 
-    Equal rows give bit-identical values, whatever the quantizer and the history. ``keys`` are the keys in
-    ``statistics`` of each class, if only some of the rows are used.
+    Equal rows give bit-identical values, whatever the quantizer and the history.
     """
 
-    def __init__(
-        self,
-        statistics: ClassStatistics,
-        keys: Mapping[Label, Sequence[Label]] | None = None,
-        *,
-        standardize: bool = True,
-    ) -> None:
-        if keys is None:
-            keys = {label: [label] for label in statistics.classes}
-        self.labels: list[Label] = sorted(keys)
-        self._view = statistics.view([keys[label] for label in self.labels])
+    def __init__(self, statistics: ClassStatistics, *, standardize: bool = True) -> None:
+        self.labels: list[Label] = statistics.classes
+        self._view = statistics.view()
         # A point near the mean of all rows; the coordinate of a constant feature is its value.
         self.origin: FloatArray = self._view.origin
         # A unit is 1 except for features of extreme size.
@@ -142,8 +133,7 @@ class System:
     @cached_property
     def offset(self) -> FloatArray:
         """Mean of all rows relative to the origin."""
-        offset: FloatArray = self.sums.sum(axis=0) / self.n_rows
-        return offset
+        return self.sums.sum(axis=0) / self.n_rows
 
     @cached_property
     def scale(self) -> FloatArray:
@@ -191,8 +181,7 @@ class System:
         """Return ``u' E_c' E_c u`` for each row ``u`` of ``vectors``, for one class or for all rows."""
         rows = None if index is None else self.factor(index)
         if rows is not None:
-            result: FloatArray = np.ones(len(rows)) @ np.square(rows @ vectors.T)
-            return result
+            return np.ones(len(rows)) @ np.square(rows @ vectors.T)
         matrix = self.all_rows if index is None else self.matrix(index)
         return np.einsum("ij,ji->i", vectors, times(matrix, vectors.T))
 
@@ -362,21 +351,18 @@ def _correction(rows: FloatArray, kappa: float, spread: FloatArray, solution: Fl
     ``B`` is the matrix of the family, and the rows of ``spread`` are the columns of ``inv(B) rows'``.
     """
     small = np.diag(np.full(len(rows), 1.0 / kappa)) + rows @ spread.T
-    correction: FloatArray = np.linalg.solve(small, rows @ solution) @ spread
-    return correction
+    return np.linalg.solve(small, rows @ solution) @ spread
 
 
 def _solve_definite(lower: FloatArray, rhs: FloatArray) -> FloatArray:
     """Solve a positive definite system; use the pseudo-inverse if the matrix is numerically singular."""
     factor, info = lapack.dpotrf(lower.T, lower=0, clean=0)
     if info == 0:
-        solution: FloatArray = lapack.dpotrs(factor, rhs, lower=0)[0]
-        return solution
+        return lapack.dpotrs(factor, rhs, lower=0)[0]
     values, vectors = _eigh(symmetric(lower))
     keep = values > len(lower) * _EPS * values[-1]
     usable = vectors[:, keep]
-    result: FloatArray = usable @ ((usable.T @ rhs) / values[keep, None])
-    return result
+    return usable @ ((usable.T @ rhs) / values[keep, None])
 
 
 def _eigh(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArray, FloatArray]:
@@ -449,8 +435,7 @@ class _Eigen:
             inverse = 1.0 / (equations.a[plane] * self.values + 1.0 / C)
             base, spread = inverse * right, projected * inverse
             solutions[i] = base - _correction(projected, equations.kappa[plane], spread, base)
-        result: FloatArray = solutions @ self.U.T
-        return result
+        return solutions @ self.U.T
 
     def solve_rhs(self, rhs: FloatArray, Cs: ArrayOfC, a: float = 1.0) -> FloatArray:
         """Return the solutions for one right-hand side and several values of C, without ``own_rows``."""
@@ -466,8 +451,7 @@ class _Eigen:
 
     def _reduced_solutions(self, rhs: FloatArray, Cs: ArrayOfC, a: float) -> FloatArray:
         inverse = 1.0 / (a * self.values + 1.0 / np.asarray(Cs, dtype=np.float64)[:, None])
-        solutions: FloatArray = (inverse * (rhs @ self.U)) @ self.U.T
-        return solutions
+        return (inverse * (rhs @ self.U)) @ self.U.T
 
 
 class _Tridiagonal(_Eigen):
@@ -509,8 +493,7 @@ class _Tridiagonal(_Eigen):
         if factor is not None:
             products, solutions = factor @ solutions, np.empty((len(factor), len(Cs)))
             solutions[self._order] = products
-        result: FloatArray = (self._scale @ solutions).T
-        return result
+        return (self._scale @ solutions).T
 
     def _rotate(self, vectors: FloatArray, trans: str) -> FloatArray:
         """Multiply by the product of the Householder reflectors, which keeps the first coordinate."""

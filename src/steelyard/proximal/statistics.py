@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import compress
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_array, column_or_1d
+from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
 
 from steelyard import _native
 from steelyard._deprecation import renamed_attribute, renamed_method
@@ -19,13 +20,13 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import canonical_csr, magnitude_error
 from steelyard.base import Batch, Label
-from steelyard.exceptions import DataError, FileFormatError
+from steelyard.exceptions import DataError
 from steelyard.params import Integer, Positive
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import serialization
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel
-from steelyard.proximal.serialization import open_message, triangle_size
+from steelyard.proximal.serialization import check_format, reading, triangle_size
 
 _FORMAT = "steelyard class statistics"
 _VERSION = 2
@@ -35,7 +36,6 @@ _MAX_SCALE_FACTOR = 2.0**32  # largest factor accepted by scale()
 _INDEFINITE_TOLERANCE = 1e-8
 _TOO_MANY_ROWS = 1  # native error code: more rows to remove than the class has
 _MIN_ROWS_FOR_THREADS = 9  # minimum number of rows to add with several threads
-_MIN_VALUES_FOR_THREADS = 1_000_000  # minimum number of values to check with several threads
 
 
 class ClassStatistics:
@@ -98,7 +98,8 @@ class ClassStatistics:
         _check_fits_memory(n_features, 1)
         self.n_features = int(n_features)
         self._sums = _native.ExactSums(self.n_features)
-        self._slots: dict[Label, int] = {}  # native slot of every known label, including labels without rows
+        # Native slot of every known label, including labels without rows: 0, 1, 2, ... in this order.
+        self._slots: dict[Label, int] = {}
         self.from_floats = False  # whether the sums come from a version 0.1 file with floating-point sums
         if quantizer is not None:
             if quantizer.n_features != n_features:
@@ -161,10 +162,7 @@ class ClassStatistics:
     def classes(self) -> list[Label]:
         """Labels of the classes that have rows, sorted."""
         slots = self._slots
-        present = self._sums.has_rows(len(slots))
-        if all(present):
-            return sorted(slots)
-        return sorted(label for label, slot in slots.items() if present[slot])
+        return sorted(compress(slots, self._sums.has_rows(len(slots))))
 
     def count(self, label: Label) -> float:
         """Return the number of rows (sum of weights) of a class, 0 for an unknown label."""
@@ -203,7 +201,7 @@ class ClassStatistics:
         """Return counts, sums and matrices of groups of classes (by default single ones) as doubles."""
         if groups is None:
             groups = [[label] for label in self.classes]
-        slots = [self.slots_of(labels)[1] for labels in groups]
+        slots = [[self._slots[label] for label in labels] for labels in groups]
         return _native.ExactView(self._sums, slots, num_threads())
 
     def slots_of(self, labels: Sequence[Label]) -> tuple[_native.ExactSums, list[int]]:
@@ -242,10 +240,9 @@ class ClassStatistics:
         origins of the quantizer or on the size of its steps, as long as values were rounded in the same way.
         """
         name = blake2b(f"steelyard class statistics, {self.n_features} features".encode(), digest_size=16)
-        classes = self.classes
-        view = self.view([[label] for label in classes])
+        view = self.view()
         name.update((view.origin + 0.0).tobytes())  # adding 0.0 turns -0.0 into 0.0
-        for k, label in enumerate(classes):
+        for k, label in enumerate(self.classes):
             name.update(label_bytes(label))
             name.update(view.canonical(k))
         return name.hexdigest()
@@ -263,7 +260,7 @@ class ClassStatistics:
         source = "ClassStatistics.remove"
         result = self.copy()
         result.remove_batch(_validated_batch(X, y, sample_weight, self.n_features, source), source)
-        self._slots, self._sums = result._slots, result._sums
+        self.__dict__ = result.__dict__
 
     def add_batch(self, batch: Batch) -> None:
         """Add a batch in one native call, which also validates the values; on error nothing changes."""
@@ -290,7 +287,7 @@ class ClassStatistics:
                 refusal = self._sums.remove(batch.X, slots, batch.weights, num_threads())
         except ValueError as error:
             raise _bad_values(batch, error) from error
-        self._check_removal(refusal, self._sums, batch.labels, source)
+        self._check_removal(refusal, batch.labels, source)
 
     def _slots_of(self, batch: Batch) -> NDArray[np.int32]:
         """Return the slot of every row; new labels get a new slot."""
@@ -301,33 +298,28 @@ class ClassStatistics:
         if missing:
             _check_fits_memory(self.n_features, len(missing))
             # The dict is replaced instead of changed, because other threads may be reading it.
-            self._slots = {**known, **{label: len(known) + k for k, label in enumerate(missing)}}
-            known = self._slots
-        if len(batch.labels) == 1:
-            return np.full(len(batch.codes), known[batch.labels[0]], dtype=np.int32)
+            self._slots = known = _numbered([*known, *missing])
         table = np.array([known[label] for label in batch.labels], dtype=np.int32)
-        slots: NDArray[np.int32] = table.take(batch.codes)
-        return slots
+        return table.take(batch.codes)
 
     def _check_removal(
         self,
         refusal: tuple[int, int, float, float],
-        left: _native.ExactSums,
         labels: Sequence[Label],
         source: str,
         hint: str | None = None,
     ) -> None:
-        """Raise DataError if native code refused a removal, or if no rows can have the remaining sums."""
+        """Raise DataError if native code refused a removal, or if no rows can have the sums that remain."""
         kind, refused_slot, wanted, present = refusal
         if kind:
-            label = _class_label(next(label for label, slot in self._slots.items() if slot == refused_slot))
+            label = _class_label(list(self._slots)[refused_slot])
             if kind == _TOO_MANY_ROWS:
                 raise too_many_rows_error(wanted, present, source, label)
             raise never_learned(source, label, hint)
         for label in labels:
             slot = self._slots[label]
-            if left.has_sums(slot):
-                view = _native.ExactView(left, [[slot]], num_threads())
+            if self._sums.has_sums(slot):
+                view = _native.ExactView(self._sums, [[slot]], num_threads())
                 if not view.is_semidefinite(0, _INDEFINITE_TOLERANCE):
                     raise never_learned(source, _class_label(label), hint)
 
@@ -335,12 +327,17 @@ class ClassStatistics:
 
     def merge(self, other: ClassStatistics) -> Self:
         """Add the rows of ``other``; ``other`` does not change."""
-        self._combine(other, 1, None)
+        self._combine(other, 1)
         return self
 
     def subtract(self, other: ClassStatistics, source: str = "ClassStatistics.subtract") -> Self:
         """Remove the rows of ``other``, which must have been added before; on error nothing changes."""
-        self._combine(other, -1, source)
+        result = self.copy()
+        refusal = result._combine(other, -1, checked=True)
+        same_steps = (self.quantizer.exponents == other.quantizer.exponents).all()
+        hint = "subtract statistics with the same quantizer: quantizer=model.quantizer_"
+        result._check_removal(refusal, other.classes, source, None if same_steps else hint)
+        self.__dict__ = result.__dict__
         return self
 
     def __add__(self, other: ClassStatistics) -> ClassStatistics:
@@ -349,7 +346,7 @@ class ClassStatistics:
     def __sub__(self, other: ClassStatistics) -> ClassStatistics:
         """Return the difference, which gives ``self`` when merged into ``other``; counts may be negative."""
         result = self.copy()
-        result._combine(other, -1, None)
+        result._combine(other, -1)
         return result
 
     def check_learned(self, difference: ClassStatistics, source: str) -> None:
@@ -358,10 +355,13 @@ class ClassStatistics:
             left, change = self.count(label), difference.count(label)
             if left < 0.0:
                 raise too_many_rows_error(-change, left - change, source, _class_label(label))
-        folded = self.copy().fold()  # fold() adds stored rows of negative weight to the sums
-        self._check_removal((0, 0, 0.0, 0.0), folded._sums, difference.classes, source)
+        # fold() adds stored rows of negative weight to the sums.
+        self.copy().fold()._check_removal((0, 0, 0.0, 0.0), difference.classes, source)
 
-    def _combine(self, other: ClassStatistics, sign: int, source: str | None) -> None:
+    def _combine(
+        self, other: ClassStatistics, sign: int, *, checked: bool = False
+    ) -> tuple[int, int, float, float]:
+        """Add or, with the sign -1, remove rows in place; return the native result of a checked removal."""
         if not isinstance(other, ClassStatistics):
             raise DataError(
                 f"expected ClassStatistics; got {type(other).__name__}.", source="ClassStatistics"
@@ -373,30 +373,17 @@ class ClassStatistics:
                 source="ClassStatistics",
                 hint="if features were added at the end, call grow() on the narrower one first",
             )
-        theirs = other._slots
-        check_sortable([*self._slots, *theirs], "ClassStatistics.merge")
-        mine = self._slots
-        new = [label for label in theirs if label not in mine]
-        mine = {**mine, **{label: len(mine) + k for k, label in enumerate(new)}}
-        places = np.array([mine[label] for label in theirs], dtype=np.int32)
-        checked = source is not None
-        sums = self._sums.copy() if checked else self._sums
-        self._slots = mine
-        refusal = sums.merge(other._sums, places, sign, checked, num_threads())
-        if source is not None:
-            same_steps = (self.quantizer.exponents == other.quantizer.exponents).all()
-            hint = (
-                None
-                if same_steps
-                else "subtract statistics with the same quantizer: quantizer=model.quantizer_"
-            )
-            self._check_removal(refusal, sums, other.classes, source, hint)
-            self._sums = sums
+        labels = [*self._slots, *other._slots]
+        check_sortable(labels, "ClassStatistics.merge")
+        self._slots = slots = _numbered(labels)
+        places = np.array([slots[label] for label in other._slots], dtype=np.int32)
+        refusal = self._sums.merge(other._sums, places, sign, checked, num_threads())
         self.from_floats |= other.from_floats
+        return refusal
 
     def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
         """Return a copy with new labels: equal ones are merged, classes without a new label are dropped."""
-        slots = {label: k for k, label in enumerate(dict.fromkeys(labels.values()))}
+        slots = _numbered(labels.values())
         places = np.full(len(self._slots), -1, dtype=np.int32)
         for label, new in labels.items():
             if label in self._slots:
@@ -493,10 +480,9 @@ class ClassStatistics:
     def from_bytes(cls, data: bytes) -> ClassStatistics:
         """Return the statistics that :meth:`to_bytes` wrote; raise FileFormatError for other bytes."""
         source, tree = "ClassStatistics.from_bytes", decode(data)
-        if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-            raise FileFormatError("these bytes do not contain class statistics.", source=source)
-        versions = _VERSION, _FLOAT_VERSION
-        return open_message(tree, versions, lambda state: serialization.from_state(state, cls), source)
+        check_format(tree, "class statistics", _FORMAT, (_VERSION, _FLOAT_VERSION), source)
+        with reading("message", source):
+            return serialization.from_state(tree, cls)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ClassStatistics.from_bytes, (self.to_bytes(),)
@@ -517,6 +503,11 @@ def never_learned(source: str, label: Label, hint: str | None = None) -> DataErr
     )
 
 
+def _numbered(labels: Iterable[Label]) -> dict[Label, int]:
+    """Return the slot of each label: slots are given in the order of the first occurrence."""
+    return {label: slot for slot, label in enumerate(dict.fromkeys(labels))}
+
+
 def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source: str) -> Batch:
     """Return a batch with valid shapes and labels; values may still be NaN, infinite or too large."""
     try:
@@ -525,30 +516,22 @@ def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source
         )
         labels, codes = encode_labels(column_or_1d(numpy_labels(y)))
         if sample_weight is not None:
-            sample_weight = np.array(column_or_1d(sample_weight), dtype=np.float64)
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     except (ValueError, TypeError) as error:
         raise DataError(f"{error}", source=source) from error
     if any(label is None or label != label for label in labels):  # noqa: PLR0124  NaN != NaN
         raise DataError("y has missing values; every row needs a label.", source=source)
     if X.shape[1] != n_features:
         raise DataError(f"X has {X.shape[1]} features, but {n_features} were expected.", source=source)
-    lengths = [X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)]
-    if len(set(lengths)) > 1:
-        raise DataError(
-            "X, y and sample_weight must have the same number of rows; got "
-            f"{', '.join(map(str, lengths[: 2 if sample_weight is None else 3]))}.",
-            source=source,
-        )
-    if sample_weight is not None and not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all()):
-        raise DataError("sample_weight must be finite and not negative.", source=source)
+    if X.shape[0] != len(codes):
+        raise DataError(f"X has {X.shape[0]} rows but y has {len(codes)} labels.", source=source)
     return Batch(canonical_csr(X) if sp.issparse(X) else X, labels, codes, sample_weight)
 
 
 def _bad_values(batch: Batch, error: ValueError) -> DataError:
     """Return the error for values that the native code has rejected."""
     values = batch.X.data if sp.issparse(batch.X) else batch.X
-    threads = num_threads() if values.size >= _MIN_VALUES_FOR_THREADS else 1
-    largest = _native.largest_magnitude(values, threads)
+    largest = _native.largest_magnitude(values, num_threads())
     if LARGEST_VALUE < largest < np.inf:
         return magnitude_error(largest, "ClassStatistics", LARGEST_VALUE)
     if not largest < np.inf:  # true for NaN as well
