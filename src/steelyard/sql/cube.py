@@ -40,13 +40,12 @@ from steelyard.sql.slices import (
 )
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
-from steelyard.tables.column_checks import LabelReader
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
+from steelyard.tables.encoding import LabelReader
 from steelyard.tables.table_stream import open_source
 from steelyard.windowing.sliding import window_size
 
-_MAX_CLASSES = 500
 _MAX_FOLDS = 100
 _MAX_BUFFER_BYTES = 1 << 26  # memory limit of rows that are buffered before they are added
 _MIN_BYTES_TO_COMPACT = 1 << 25  # smaller cubes are not compacted
@@ -126,7 +125,7 @@ class StatisticsCube:
             raise ParameterError(f"bucket must be a duration such as '1d'; got {bucket!r}.", source=_SOURCE)
         self._encoder = TableEncoder(missing)
         self._statistics: ClassStatistics | None = None
-        self._labels = LabelReader(target, _MAX_CLASSES)
+        self._labels = LabelReader(target)
 
     # -- adding and removing rows ------------------------------------------------------------------------
 

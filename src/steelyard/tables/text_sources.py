@@ -91,7 +91,7 @@ class TextSource(TableSource):
                     values.append(read(cell))
             except DataError as error:
                 where = self.place.of_row(n_rows, None if cells is None else wanted[len(values)])
-                self.bad_rows.handle(DataError(error.message, source=where, hint=error.hint), n_rows)
+                self.reject(DataError(error.message, source=where, hint=error.hint), n_rows)
             else:
                 n_rows += 1
                 yield values
@@ -160,7 +160,7 @@ class CsvSource(TextSource):
             except UnicodeDecodeError as error:
                 raise self._no_text(n_lines_before + reader.line_num, error) from error
             except csv.Error as error:
-                self.bad_rows.handle(self._no_text(n_lines_before + reader.line_num, error))
+                self.reject(self._no_text(n_lines_before + reader.line_num, error))
                 continue
             if row:
                 yield row
