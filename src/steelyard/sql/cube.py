@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +33,6 @@ from steelyard.sql.slices import (
     encode,
     key_of,
     missing_last,
-    seconds,
     select_shrinkage,
     shrink,
     summarize_slices,
@@ -43,6 +42,7 @@ from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.encoding import LabelReader
+from steelyard.tables.frames import seconds_of
 from steelyard.tables.table_stream import open_source
 from steelyard.windowing.sliding import window_size
 
@@ -125,7 +125,6 @@ class StatisticsCube:
             raise ParameterError(f"bucket must be a duration such as '1d'; got {bucket!r}.", source=_SOURCE)
         self._encoder = TableEncoder(missing)
         self._statistics: ClassStatistics | None = None
-        self._labels = LabelReader(target)
 
     # -- adding and removing rows ------------------------------------------------------------------------
 
@@ -160,8 +159,9 @@ class StatisticsCube:
         if isinstance(source, DatabaseSource) and how == "pushed":
             _add_sums(self, source, features, drop)
             return self
+        classes = LabelReader(self.target)
         for batch in batched(self._read(source, features, drop), self._min_batch_rows):
-            X, labels, codes = self._encode(batch, learn=True)
+            X, labels, codes = self._encode(batch, classes, learn=True)
             if self._statistics is None:
                 self._statistics = ClassStatistics(X.shape[1])
             self._statistics.grow(X.shape[1])
@@ -189,14 +189,14 @@ class StatisticsCube:
 
     def _copy_state(self) -> None:
         """Copy the state that a call changes, so that the changes become visible atomically."""
-        self._encoder, self._labels = deepcopy(self._encoder), deepcopy(self._labels)
+        self._encoder = self._encoder.copy()
         self._statistics = None if self._statistics is None else self._statistics.copy()
 
     @snapshot_read
     def empty(self) -> StatisticsCube:
         """Return a cube without rows that has the same columns and quantizer, for a worker to fill."""
         other = StatisticsCube(**self.get_params())
-        other._encoder, other._labels = deepcopy(self._encoder), deepcopy(self._labels)
+        other._encoder = self._encoder.copy()
         if self._statistics is not None:
             other._statistics = ClassStatistics(
                 self._statistics.n_features, quantizer=self._statistics.quantizer
@@ -209,8 +209,9 @@ class StatisticsCube:
         self._keys()  # raises an error if nothing was added
         self._copy_state()
         assert self._statistics is not None
+        classes = LabelReader(self.target)
         for batch in self._read(source, None, ()):
-            X, labels, codes = self._encode(batch, learn=False)
+            X, labels, codes = self._encode(batch, classes, learn=False)
             self._statistics.remove_batch(Batch(X, labels, codes, None), f"{_SOURCE}.forget")
         return self
 
@@ -229,7 +230,7 @@ class StatisticsCube:
         if other._statistics is None:
             return
         if self._statistics is None:
-            self._encoder, self._statistics, self._labels = other._encoder, other._statistics, other._labels
+            self._encoder, self._statistics = other._encoder, other._statistics
             self._copy_state()
             return
         order = self._encoder.adopt(other._encoder)
@@ -258,17 +259,19 @@ class StatisticsCube:
         finally:
             reader.close()
 
-    def _encode(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
+    def _encode(
+        self, batch: ColumnBatch, classes: LabelReader, *, learn: bool
+    ) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
         """Return features, the names of (cell, class) pairs, and the index of each row's pair."""
         place = Place(_SOURCE)
-        _, classes = self._labels.encode(batch.columns[self.target], place, 0)
+        _, codes = classes.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
         X = np.ascontiguousarray(X if self._statistics is None else padded(X, self._statistics.n_features))
         columns = [batch.dictionary_encode(name) for name in self.by]
-        columns.append(bucket_codes(batch, self.time, self._bucket_seconds, _SOURCE))
+        columns.append(bucket_codes(batch, self.time, self._bucket_seconds, place))
         if self.folds:
             columns.append(encode(fold_numbers(X, self.folds).astype(np.int64)))
-        columns.append((self._labels.table.labels, np.asarray(classes, dtype=np.int64)))
+        columns.append((classes.table.labels, np.asarray(codes, dtype=np.int64)))
         return X, *cell_codes(columns)
 
     @property
@@ -358,9 +361,10 @@ class StatisticsCube:
             raise ParameterError(
                 "this cube has no time buckets.", source=_SOURCE, hint="create the cube with time="
             )
-        at = float(time) if isinstance(time, int | float) else seconds(str(time))
-        if isinstance(time, datetime):
-            at = time.timestamp()
+        try:
+            at = float(time) if isinstance(time, int | float) else seconds_of(str(time))
+        except ValueError:
+            at = math.nan
         if not abs(at) < MAX_SECONDS:
             raise ParameterError(
                 f"expected a time; got {time!r}.", source=_SOURCE, hint="for example 2026-01-31"
@@ -525,30 +529,32 @@ def _add_partitions(
         start = start.add(first, features=features, drop=drop).empty()
         cube._statistics = None  # the cube starts without the calibration rows
         cube._merge(start)
-    for message in (_spark if engine == "pyspark" else _dask)(frame, to_bytes(start)):
-        cube._merge(from_bytes(message))
+    message = to_bytes(start)
+    parts = _spark_parts(frame, message) if engine == "pyspark" else _dask_parts(frame, message)
+    for part in parts:
+        cube._merge(from_bytes(part))
 
 
-def _filled(message: bytes, part: Any) -> bytes:
+def _filled(message: bytes, tables: Iterable[Any]) -> bytes:
     """Return the cube of one partition, filled from an empty one. This function runs in a worker."""
-    return to_bytes(from_bytes(message).add(part) if len(part) else from_bytes(message))
+    cube = from_bytes(message)
+    for table in tables:
+        if len(table):
+            cube.add(table)
+    return to_bytes(cube)
 
 
-def _dask(frame: Any, message: bytes) -> Iterable[bytes]:
+def _dask_parts(frame: Any, message: bytes) -> Iterable[bytes]:
     import dask
 
-    return dask.compute(*(dask.delayed(_filled)(message, part) for part in frame.to_delayed()))
+    return dask.compute(*(dask.delayed(_filled)(message, [part]) for part in frame.to_delayed()))
 
 
-def _spark(frame: Any, message: bytes) -> Iterable[bytes]:
+def _spark_parts(frame: Any, message: bytes) -> Iterable[bytes]:
     def fill(batches: Iterator[Any]) -> Iterator[Any]:
         import pandas as pd
 
-        cube = from_bytes(message)
-        for batch in batches:
-            if len(batch):
-                cube.add(batch)
-        yield pd.DataFrame({"cube": [to_bytes(cube)]})
+        yield pd.DataFrame({"cube": [_filled(message, batches)]})
 
     rows = frame.mapInPandas(fill, "cube binary").toLocalIterator()
     return (bytes(row["cube"]) for row in rows)

@@ -12,10 +12,9 @@ from sklearn.base import clone
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
-from steelyard.proximal import ClassStatistics, ProximalSVC
+from steelyard.proximal import ProximalSVC
 from steelyard.sql.pushdown import (
     PushdownNotSupported,
-    PushdownPlan,
     TooFewRows,
     execute,
     plan_pushdown,
@@ -284,18 +283,17 @@ def learn(
     forget: bool = False,
 ) -> TableModel:
     """Learn or forget the rows of a source, and close it. A failing call does not change the model."""
-    push, stream = (_forget_pushdown, _forget_streamed) if forget else (_learn_pushdown, _learn_streamed)
     is_pushed = False
     try:
         if _can_push(model, rows, columns, weight, how):
             try:
-                push(model, rows, columns, weight)
+                _push(model, rows, columns, weight, forget=forget)
                 is_pushed = True
             except PushdownNotSupported as error:
                 if how == "pushed" and not (forget or isinstance(error, TooFewRows)):
                     raise
         if not is_pushed:
-            stream(model, rows, columns, weight)
+            (_forget_streamed if forget else _learn_streamed)(model, rows, columns, weight)
     finally:
         rows.close()
     model.history[-1]["how"] = "pushed" if is_pushed else "streamed"
@@ -332,37 +330,31 @@ def _can_push(
     return is_narrow and n_texts <= _MAX_PUSHDOWN_CATEGORICAL
 
 
-def _learn_pushdown(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> None:
+def _push(
+    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, *, forget: bool
+) -> None:
+    """Learn or forget the statistics that the database computes."""
     learner = deepcopy(model.estimator)
     is_fitted = hasattr(learner, "n_features_in_")
     quantizer = learner.quantizer_ if is_fitted else learner.quantizer
-    plan, statistics = _sums(model, rows, columns, weight, quantizer)
-    if is_fitted and statistics.n_features > learner.n_features_in_:
-        learner.grow(statistics.n_features)
-    learner.merge(statistics)
-    model.estimator, model.encoder = learner, plan.encoder
-    model.note("learned", rows.place.source, plan.n_rows)
-
-
-def _forget_pushdown(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> None:
-    plan, statistics = _sums(model, rows, columns, weight, model.estimator.quantizer_)
-    new = [name for name in plan.encoder.feature_names if name not in set(model.feature_names)]
-    if new:
-        raise DataError(
-            f"{new[0]!r} was never learned, so rows with it cannot be forgotten; nothing was changed.",
-            source=f"{_SOURCE}.forget",
-        )
-    model.estimator.subtract(statistics.grow(model.estimator.n_features_in_))
-    model.note("forgot", rows.place.source, plan.n_rows)
-
-
-def _sums(
-    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, quantizer: Any
-) -> tuple[PushdownPlan, ClassStatistics]:
-    """Return the plan of the queries, and the statistics that the database has computed."""
     with rows.connection.reading():
         plan = plan_pushdown(rows, columns, model.encoder, weight=weight, quantizer=quantizer)
-        return plan, execute(plan)
+        statistics = execute(plan)
+    if forget:
+        new = [name for name in plan.encoder.feature_names if name not in set(model.feature_names)]
+        if new:
+            raise DataError(
+                f"{new[0]!r} was never learned, so rows with it cannot be forgotten; nothing was changed.",
+                source=f"{_SOURCE}.forget",
+            )
+        learner.subtract(statistics.grow(learner.n_features_in_))
+    else:
+        if is_fitted and statistics.n_features > learner.n_features_in_:
+            learner.grow(statistics.n_features)
+        learner.merge(statistics)
+        model.encoder = plan.encoder
+    model.estimator = learner
+    model.note("forgot" if forget else "learned", rows.place.source, plan.n_rows)
 
 
 def _learn_streamed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> None:

@@ -237,7 +237,9 @@ class TableEncoder(BaseEstimator):
             self._check_present(columns, place, first_row)
         if learn and (columns or gaps is not None):
             self._add_new(columns, gaps, place)
-        X, fixed, table = numbers if gaps is None else np.where(gaps, self._fills, numbers), None, None
+        fixed: FloatArray | None = None
+        table: FloatArray | ColumnBatch | None = None
+        X = numbers if gaps is None else np.where(gaps, self._fills, numbers)
         if self.categories_ or columns or (keeps_gaps and self._first_gaps):
             X, fixed = self._growing(X, gaps, columns), self._fixed(X, gaps, columns)
         if columns or self.late_ or self.times_ or named:
@@ -459,6 +461,7 @@ class TableEncoder(BaseEstimator):
                 self._add_column(name, other_fills.get(name, 0.0), is_text=name in other.categorical_)
         self.add_categories(other.categories_)
         places = [self.numbers.index(name) for name in other.numbers]
+        self._sums, self._seen = self._sums.copy(), self._seen.copy()  # a copied encoder has the same arrays
         np.add.at(self._sums, places, other._sums)
         np.add.at(self._seen, places, other._seen)
         n_numeric = len(self.numeric_)
