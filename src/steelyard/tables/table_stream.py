@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import queue
 import threading
@@ -28,7 +29,6 @@ from steelyard.tables.source import TableSource
 from steelyard.tables.text_sources import CsvSource, JsonLinesSource
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FLUSH_SECONDS = 0.5  # time after which rows of a live feed are returned even if the chunk is not full
 ON_BAD_ROW = ("stop", "skip")
 UNLABELLED = ("refuse", "keep")
@@ -441,6 +441,12 @@ def _reader_of(data: ByteSource) -> TableSource:
         return arrow_file_source(data)
     if not data.head:
         raise DataError("the file is empty.", source=data.name)
+    if data.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(
+            "this is text in UTF-16; expected UTF-8.",
+            source=data.name,
+            hint="convert the file, for example: iconv -f UTF-16 -t UTF-8 OLD > NEW",
+        )
     position = data.head.find(b"\0")
     if position >= 0:
         raise DataError(
@@ -448,7 +454,7 @@ def _reader_of(data: ByteSource) -> TableSource:
             source=data.name,
             hint="tables can be CSV, TSV or JSON lines (also compressed with gzip), Parquet and Arrow",
         )
-    begin = data.head.removeprefix(_BYTE_ORDER_MARK).lstrip()
+    begin = data.head.removeprefix(codecs.BOM_UTF8).lstrip()
     if begin.startswith(b"{"):
         return JsonLinesSource(data)
     if begin.startswith(b"[") and begin[1:].lstrip().startswith((b"{", b"[")):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ _BATCH_ROWS = 4096
 _SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
 _MAX_TEXT_SHARE = 0.1  # with a smaller share of texts, the column is numeric and the texts are errors
 _MAX_FIELD_CHARACTERS = 1 << 20
+_UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, after decoding with surrogateescape
 _MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disabled
 _CELL_HINT = (
     "if this is a column of categories, say so with categorical= (--categorical on the command line), or "
@@ -111,7 +113,10 @@ class CsvSource(TextSource):
         head = list(islice(self._lines(io.BytesIO(self._complete_head_lines())), _SAMPLE_ROWS + 1))
         if not head:
             raise DataError("the file is empty.", source=data.name)
-        self.names = [name.strip() for name in head[0]]
+        try:
+            self.names = [_decoded(name).strip() for name in head[0]]
+        except DataError as error:
+            raise error.with_source(self.place.of_row(-1)) from None
         self._index = {name: k for k, name in enumerate(self.names)}
         self._sample = [row for row in head[1:] if len(row) == len(self.names)]
         if not head[1:]:
@@ -149,7 +154,8 @@ class CsvSource(TextSource):
         return [row[self._index[name]] for name in wanted]
 
     def _lines(self, stream: Any, n_lines_before: int = 0) -> Iterator[list[str]]:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        # Bytes that are not UTF-8 become surrogates, so that only their own cells are errors.
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         csv.field_size_limit(_MAX_FIELD_CHARACTERS)
         reader = csv.reader(text, delimiter=self.delimiter)
         while True:
@@ -157,17 +163,12 @@ class CsvSource(TextSource):
                 row = next(reader)
             except StopIteration:
                 return
-            except UnicodeDecodeError as error:
-                raise self._no_text(n_lines_before + reader.line_num, error) from error
             except csv.Error as error:
-                self.reject(self._no_text(n_lines_before + reader.line_num, error))
+                where = f"{self.data.name}, line {n_lines_before + reader.line_num + 1:,}"
+                self.reject(DataError(f"{where}: this is not text with columns: {error}."))
                 continue
             if row:
                 yield row
-
-    def _no_text(self, n_lines_before: int, error: Exception) -> DataError:
-        where = f"{self.data.name}, line {n_lines_before + 1:,}"
-        return DataError(f"{where}: this is not text with columns: {error}.")
 
 
 class JsonLinesSource(TextSource):
@@ -215,7 +216,8 @@ class JsonLinesSource(TextSource):
 def _json_record(line: bytes) -> dict[str, Any]:
     """Return the object in a line, whose values must be numbers, texts, booleans or null."""
     try:
-        record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_unique_names)
+        text = _decoded(line.decode("utf-8-sig", "surrogateescape"))
+        record = json.loads(text, object_pairs_hook=_unique_names)
     except DataError:
         raise
     except ValueError as error:
@@ -307,7 +309,19 @@ def _boolean(text: str) -> float:
 
 
 def _text(text: str) -> str | None:
-    return None if text in _MISSING else text
+    return None if text in _MISSING else _decoded(text)
+
+
+def _decoded(text: str) -> str:
+    """Return a text that was decoded from UTF-8; raise DataError if it contains other bytes."""
+    other = None if text.isascii() else _UNDECODED.search(text)
+    if other is None:
+        return text
+    found = text[max(0, other.start() - 20) : other.end()].encode("utf-8", "surrogateescape")
+    raise DataError(
+        f"expected text in UTF-8; got the byte 0x{found[-1]:02x}, the last of {found!r}.",
+        hint="convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW",
+    )
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "text": _text}
