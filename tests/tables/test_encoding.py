@@ -115,7 +115,7 @@ def test_erased_category_that_looks_like_a_placeholder_keeps_its_feature():
 
 
 def test_invalid_missing_parameter_raises():
-    with pytest.raises(ValueError, match="missing must be one of"):
+    with pytest.raises(ValueError, match="missing must be 'indicator', 'refuse', 'mean' or 'zero'; got"):
         list(open_stream(_frame([1.0]), "y", encoder=TableEncoder(missing="guess")))
 
 

@@ -21,7 +21,7 @@ from steelyard.service.errors import NotJSONError, TooLargeError
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk
 from steelyard.tables.arrow_sources import ArrowSource
-from steelyard.tables.columns import ColumnBatch, Columns, Place, Values, as_texts, listed, near
+from steelyard.tables.columns import ColumnBatch, Columns, Place, Values, as_texts, did_you_mean, listed
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.table_stream import open_source
@@ -488,13 +488,9 @@ def encoded_chunk(
     """
     spec, learner, encoder = model.spec, model.learner, model.encoder
     labels = np.zeros(batch.n_rows) if labels is None else labels
-    absent = [name for name in encoder.columns_ if name not in batch.columns]
-    if absent:
+    if not all(name in batch.columns for name in encoder.columns_):
         check_features(spec, encoder, batch)
-        is_text = set(encoder.categorical_)
-        batch = batch.with_columns(
-            {name: np.full(batch.n_rows, None if name in is_text else np.nan) for name in absent}
-        )
+        batch = encoder.complete(batch)
     names = [name for name in encoder.numbers if name not in encoder.times_]
     texts = [name for name in names if batch.columns[name].dtype == object] if batch.matrix is None else ()
     if texts:
@@ -552,12 +548,11 @@ def row_costs(batch: ColumnBatch, column: str) -> FloatArray:
 
 def missing_column(name: str, found: Collection[str]) -> DataError:
     """Return the error for a column that the rows of a request lack."""
-    closest = near(name, list(found))
     others = f"there are {listed(found)}" if found else "the rows have no columns"
     return DataError(
         f"the column {name!r} is missing; {others}.",
         source=_SOURCE,
-        hint=f"did you mean {closest!r}?" if closest else None,
+        hint=did_you_mean(name, found),
     )
 
 

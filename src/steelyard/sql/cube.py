@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from steelyard._concurrency import snapshot_read, snapshot_view, state_without_lock, transactional
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import restored_labels
+from steelyard._labels import LabelEncoder, restored_labels
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, ParameterError
-from steelyard.params import Integer
+from steelyard.params import AnyOf, Integer, OneOf, check_value
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.row_ledger import fold_numbers
@@ -39,7 +39,7 @@ from steelyard.sql.slices import (
 )
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
-from steelyard.tables.columns import ColumnBatch, Columns, Place, near
+from steelyard.tables.columns import ColumnBatch, Columns, Place, did_you_mean
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.encoding import LabelReader
 from steelyard.tables.frames import seconds_of
@@ -113,10 +113,7 @@ class StatisticsCube:
             raise ParameterError(
                 f"folds must be 0, or from 2 to {_MAX_FOLDS}; got {folds!r}.", source=_SOURCE
             )
-        if max_bytes is not None and not Integer(1).accepts(max_bytes):
-            raise ParameterError(
-                f"max_bytes must be None or a number of bytes; got {max_bytes!r}.", source=_SOURCE
-            )
+        check_value("max_bytes", max_bytes, AnyOf(OneOf(None), Integer(1)), _SOURCE)
         if not all(isinstance(name, str) for name in (*self.by, target, "" if time is None else time)):
             raise ParameterError("by, target and time must be names of columns.", source=_SOURCE)
         if len(set(self.by)) < len(self.by) or target in self.by or time in self.by:
@@ -159,7 +156,7 @@ class StatisticsCube:
         if isinstance(source, DatabaseSource) and how == "pushed":
             _add_sums(self, source, features, drop)
             return self
-        classes = LabelReader(self.target)
+        classes = self._label_reader()
         for batch in batched(self._read(source, features, drop), self._min_batch_rows):
             X, labels, codes = self._encode(batch, classes, learn=True)
             if self._statistics is None:
@@ -209,7 +206,7 @@ class StatisticsCube:
         self._keys()  # raises an error if nothing was added
         self._copy_state()
         assert self._statistics is not None
-        classes = LabelReader(self.target)
+        classes = self._label_reader()
         for batch in self._read(source, None, ()):
             X, labels, codes = self._encode(batch, classes, learn=False)
             self._statistics.remove_batch(Batch(X, labels, codes, None), f"{_SOURCE}.forget")
@@ -258,6 +255,13 @@ class StatisticsCube:
                 yield batch
         finally:
             reader.close()
+
+    def _label_reader(self) -> LabelReader:
+        """Return a reader of labels that knows the classes of all cells, whose labels must be comparable."""
+        reader = LabelReader(self.target)
+        if self._statistics is not None:
+            reader.table = LabelEncoder(dict.fromkeys(key[-1] for key in self._keys().values()))
+        return reader
 
     def _encode(
         self, batch: ColumnBatch, classes: LabelReader, *, learn: bool
@@ -457,11 +461,10 @@ class StatisticsCube:
     def _check_columns(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.by:
-                closest = near(name, self.by)
                 raise ParameterError(
                     f"{name!r} is not in by={self.by!r} of the cube.",
                     source=_SOURCE,
-                    hint=f"did you mean {closest!r}?" if closest else None,
+                    hint=did_you_mean(name, self.by),
                 )
 
     def _table_model(self, statistics: ClassStatistics, estimator: ProximalSVC | None) -> TableModel:

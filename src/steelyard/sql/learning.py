@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.base import clone
 
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.exceptions import DataError, DataTypeError
+from steelyard.params import OneOf, check_value
 from steelyard.proximal import ProximalSVC
 from steelyard.sql.pushdown import (
     PushdownNotSupported,
@@ -35,7 +36,6 @@ from steelyard.tables.databases import (
     unknown_table,
 )
 
-HOW = ("auto", "pushed", "streamed")
 # Maximum numbers of (double, numeric) columns for which push-down is faster than reading the rows.
 # The limits are measured by benchmarks/speed/bench_sql.py. For DuckDB, reading is always faster.
 # Push-down of d columns needs d * (d + 3) / 2 sums, and each double column is split into two digits.
@@ -304,8 +304,7 @@ def _can_push(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, how: str
 ) -> bool:
     """Return whether the database shall compute the sums; raise an error if it must but cannot."""
-    if how not in HOW:
-        raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", source=_SOURCE)
+    check_value("how", how, OneOf("auto", "pushed", "streamed"), _SOURCE)
     if weight is not None and weight not in rows.names:
         Columns(weight).chosen(rows.names, rows.place.source)  # raises an error that lists all columns
     if how == "streamed":

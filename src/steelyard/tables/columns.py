@@ -204,9 +204,7 @@ class Columns:
 
         Columns in ``index``, such as a pandas index, are features only if ``self.features`` names them.
         """
-        if len(set(names)) < len(names):
-            repeated = next(name for k, name in enumerate(names) if name in names[:k])
-            raise DataError(f"two columns have the name {repeated!r}; names must be unique.", source=source)
+        check_unique(names, source)
         for kind, wanted in (
             ("target", () if self.target is None else (self.target,)),
             ("time", () if self.time is None else (self.time,)),
@@ -238,11 +236,10 @@ def check_exist(names: Sequence[str], source: str, kind: str, wanted: Sequence[s
     existing = set(names) if wanted else ()
     for name in wanted:
         if name not in existing:
-            closest = near(str(name), names)
             raise DataError(
                 f"the {kind} column {name!r} does not exist; the columns are {listed(names)}.",
                 source=source,
-                hint=f"did you mean {closest!r}?" if closest else None,
+                hint=did_you_mean(str(name), names),
             )
 
 
@@ -298,12 +295,23 @@ def as_texts(values: Values) -> list[str | None]:
     ]
 
 
-def near(name: str, names: Sequence[str]) -> str | None:
-    """Return the most similar of ``names``, or None if none is similar."""
+def did_you_mean(name: str, names: Collection[str], otherwise: str | None = None) -> str | None:
+    """Return a hint with the most similar of ``names``, or ``otherwise`` if none is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, names, n=1)
-    return close[0] if close else None
+    return f"did you mean {close[0]!r}?" if close else otherwise
+
+
+def check_unique(names: Sequence[str], source: str) -> None:
+    """Raise DataError if two columns have the same name."""
+    if len(set(names)) < len(names):
+        repeated = next(name for k, name in enumerate(names) if name in names[:k])
+        raise DataError(
+            f"two columns have the name {repeated!r}; names must be unique.",
+            source=source,
+            hint="rename or drop one of them",
+        )
 
 
 def listed(names: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from steelyard.exceptions import DataError, FileAccessError, SteelyardError
 from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow, slices
-from steelyard.tables.columns import ColumnBatch, Place, near
+from steelyard.tables.columns import ColumnBatch, Place, did_you_mean
 from steelyard.tables.connections import Column, Connection, connected, database_error, error_text
 from steelyard.tables.source import TableSource
 
@@ -280,12 +280,11 @@ def open_database(address: str, query: str | None = None, connection: Any = None
 
 def unknown_table(table: str | None, existing: list[str], source: str, hint: str | None = None) -> DataError:
     """Return the error for a table that does not exist; the message lists the existing tables."""
-    closest = None if table is None else near(table, existing)
     problem = "no table is named" if table is None else f"there is no table {table!r}"
     return DataError(
         f"{problem}; there are {', '.join(map(repr, existing[:20])) or 'none'}.",
         source=source,
-        hint=f"did you mean {closest!r}?" if closest else hint,
+        hint=hint if table is None else did_you_mean(table, existing, hint),
     )
 
 

@@ -14,8 +14,8 @@ from steelyard import _native
 from steelyard._deprecation import renamed_method
 from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, ParameterError
-from steelyard.params import Integer, check_value
+from steelyard.exceptions import DataError
+from steelyard.params import Integer, OneOf, check_params
 from steelyard.persistence import storable
 from steelyard.tables.columns import (
     Coded,
@@ -25,16 +25,20 @@ from steelyard.tables.columns import (
     RowError,
     as_texts,
     erased_codes,
+    is_empty,
     new_values,
 )
 from steelyard.tables.frames import first_unreadable, with_dates
 
-MISSING = ("indicator", "refuse", "mean", "zero")
 # Numeric columns can have extra features, which are stored as categories with special names.
 # GAP names the indicator of missing values, VALUE and PRESENT the value and the presence of a late column.
 GAP, VALUE, PRESENT = "missing", "value", "present"
 
-_MAX_HASH_WIDTH = 1 << 16
+_CONSTRAINTS = {
+    "missing": OneOf("indicator", "refuse", "mean", "zero"),
+    "hash_width": Integer(1, 1 << 16),
+    "max_categories": Integer(1),
+}
 MAX_CLASSES = 500  # maximum number of distinct labels; more labels raise an error
 _MIN_LABELS_TO_CHECK = 1000  # number of rows after which the share of distinct labels is checked
 _MAX_INTEGER = 2**53 - 1  # float64 cannot represent all larger integers exactly
@@ -95,14 +99,6 @@ class TableEncoder(BaseEstimator):
         self.hash_width = hash_width
         self.max_categories = max_categories
 
-    def _check_params(self) -> None:
-        if self.missing not in MISSING:
-            raise ParameterError(
-                f"missing must be one of {', '.join(MISSING)}; got {self.missing!r}.", source="TableEncoder"
-            )
-        check_value("hash_width", self.hash_width, Integer(1, _MAX_HASH_WIDTH), "TableEncoder")
-        check_value("max_categories", self.max_categories, Integer(1), "TableEncoder")
-
     def fit_columns(
         self, batch: ColumnBatch, features: list[str], categorical: tuple[str, ...], *, dates: bool = False
     ) -> None:
@@ -110,7 +106,7 @@ class TableEncoder(BaseEstimator):
 
         With ``dates``, text columns whose values are all dates such as 2026-01-31 are columns of times.
         """
-        self._check_params()
+        check_params(self, _CONSTRAINTS)
         if dates:
             batch = with_dates(batch, [name for name in features if name not in categorical])
         is_text = {name: batch.columns[name].dtype == object or name in categorical for name in features}
@@ -165,6 +161,16 @@ class TableEncoder(BaseEstimator):
         self._sums, self._seen = np.append(self._sums, 0.0), np.append(self._seen, 0.0)
         parts = (VALUE, PRESENT) if self.missing == "indicator" else (VALUE,)
         self.add_categories((name, part) for part in parts)
+
+    def complete(self, batch: ColumnBatch) -> ColumnBatch:
+        """Return a batch in which known columns that are absent, or have no values, have missing values."""
+        texts = set(self.categorical_)
+        empty = {
+            name: np.full(batch.n_rows, None if name in texts else np.nan)
+            for name in self.columns_
+            if name not in batch.columns or (name in texts and is_empty(batch.columns[name]))
+        }
+        return batch.with_columns(empty) if empty else batch
 
     @property
     def is_fitted(self) -> bool:
@@ -523,7 +529,7 @@ class TableEncoder(BaseEstimator):
         self._codes = {name: {} for name in self.columns_}
         for index, (name, value) in enumerate(self.categories_):
             self._codes[name][value] = index
-        self._check_params()
+        check_params(self, _CONSTRAINTS)
 
 
 class LabelReader:

@@ -25,9 +25,9 @@ from steelyard.tables.columns import (
     ColumnBatch,
     Place,
     Values,
+    check_unique,
     encode_texts,
     in_seconds,
-    is_empty,
     listed,
 )
 
@@ -65,14 +65,11 @@ def _is_numeric(X: NDArray[Any]) -> bool:
     return True
 
 
-def memory_batch(
-    X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = (), *, extend: bool = False
-) -> ColumnBatch:
+def memory_batch(X: Any, source: str, known: Sequence[str] = (), *, extend: bool = False) -> ColumnBatch:
     """Return a table in memory as a batch of columns; an array of numbers has the columns x0, x1 and so on.
 
-    The columns are those in ``known`` (with missing values if the table does not have them), or all with at
-    least one value if ``known`` is empty. With ``extend``, other columns with at least one value follow.
-    ``categorical`` are the columns that contained categories in earlier tables.
+    The columns are those in ``known`` that the table has. With ``extend``, or if ``known`` is empty, all
+    other columns with at least one value are included.
     """
     if not is_table(X):
         X = _matrix(X, source)
@@ -88,16 +85,9 @@ def memory_batch(
         return ColumnBatch.from_matrix(names, X)
     found = table_batch(X, source)
     check_some_known(found.columns, known, source)
-    names = list(known)
-    if extend or not known:
-        names += [name for name in found.columns if name not in known and found.kind(name) != "unknown"]
-    if names == list(found.columns) and not categorical:
-        return found
-    empty = {name: np.full(found.n_rows, np.nan) for name in names if name not in found.columns}
-    for name in categorical:
-        if name in empty or is_empty(found.columns[name]):
-            empty[name] = np.full(found.n_rows, None)
-    return found.with_columns(empty).choose(names or found.columns)
+    keeps_new = extend or not known
+    names = [x for x in found.columns if x in known or (keeps_new and found.kind(x) != "unknown")]
+    return found if len(names) == len(found.columns) else found.choose(names or found.columns)
 
 
 def check_some_known(found: Collection[str], known: Collection[str], source: str) -> None:
@@ -142,13 +132,7 @@ def table_batch(X: Any, source: str) -> ColumnBatch:
         return X
     names, columns = _columns(X, source)
     texts = [str(name) for name in names]
-    if len(set(texts)) < len(texts):
-        repeated = next(name for k, name in enumerate(texts) if name in texts[:k])
-        raise DataError(
-            f"two columns have the name {repeated!r}; names must be unique.",
-            source=source,
-            hint="rename or drop one of them",
-        )
+    check_unique(texts, source)
     if not texts:
         raise DataError("X has no columns (0 feature(s)); at least one is needed.", source=source)
     matrix = _numeric_matrix(X)

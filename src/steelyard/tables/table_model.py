@@ -370,16 +370,16 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         """Return a table in memory as one encoded chunk. If ``y`` is None, all labels are 0."""
         source, encoder = f"TableModel.{method}", self.encoder
         known = encoder.columns_ if encoder.is_fitted else ()
-        categorical = encoder.categorical_ if known else ()
         try:
             X, times = self._without_time(X, source)
-            batch = frames.memory_batch(X, source, known, categorical, extend=learn)
+            batch = frames.memory_batch(X, source, known, extend=learn)
         except (TypeError, ValueError) as error:
             if isinstance(error, SteelyardError):
                 raise
             raise DataError(f"{error}", source=source) from error
         if learn or not known:
             self._add_columns(batch)
+        batch = encoder.complete(batch)
         labels = np.zeros(batch.n_rows) if y is None else column_or_1d(numpy_labels(y), warn=True)
         if len(labels) != batch.n_rows:
             raise DataError(f"X has {batch.n_rows} rows but y has {len(labels)} labels.", source=source)

@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.exceptions import DataError, ParameterError
-from steelyard.params import Integer, check_value
+from steelyard.exceptions import DataError
+from steelyard.params import Integer, OneOf, check_value
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table_source
 from steelyard.tables.column_checks import ColumnChecks
@@ -30,8 +30,6 @@ from steelyard.tables.text_sources import CsvSource, JsonLinesSource
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 FLUSH_SECONDS = 0.5  # time after which rows of a live feed are returned even if the chunk is not full
-ON_BAD_ROW = ("stop", "skip")
-UNLABELLED = ("refuse", "keep")
 _MAX_SEARCHED_LABELS = 1 << 20
 _MAX_QUEUED_BATCHES = 4  # limits the memory of batches that are read ahead
 _JOIN_SECONDS = 2.0
@@ -78,15 +76,11 @@ class TableStream(RowStream):
         on_bad_row: str = "stop",
         unlabelled: str = "refuse",
     ) -> None:
-        choices = (("on_bad_row", on_bad_row, ON_BAD_ROW), ("unlabelled", unlabelled, UNLABELLED))
-        for name, value, allowed in choices:
-            if value not in allowed:
-                raise ParameterError(
-                    f"{name} must be one of {', '.join(allowed)}; got {value!r}.", source="open_stream"
-                )
-        self.chunk = check_chunk(chunk, "open_stream")
+        check_value("on_bad_row", on_bad_row, OneOf("stop", "skip"), "open_stream")
+        check_value("unlabelled", unlabelled, OneOf("refuse", "keep"), "open_stream")
         if limit is not None:
             check_value("limit", limit, Integer(1), "open_stream")
+        self.chunk = check_chunk(chunk, "open_stream")
         self.columns, self.encoder, self.limit = columns, encoder, limit
         self._source, self.learning = source, learn
         self._bytes: ByteSource | None = source.bytes_source
