@@ -29,8 +29,8 @@ from steelyard.tables.columns import Columns
 from steelyard.tables.connections import connected
 from steelyard.tables.databases import (
     DatabaseSource,
+    connect,
     is_address,
-    open_database,
     quoted_table,
     tables_of,
     unknown_table,
@@ -252,10 +252,11 @@ def source(
     words = table_or_query.split(maxsplit=1)
     is_query = len(words) > 1 and words[0].lower() in ("select", "with", "from", "values")
     query = table_or_query if is_query else f"SELECT * FROM {quoted_table(table_or_query)}"
+    close = None
     if is_address(connection):
-        connection = open_database(connection, query)
-    close = connection.close if isinstance(connection, DatabaseSource) else None
-    raw = connection.connection if isinstance(connection, DatabaseSource) else connected(connection)
+        connection = connect(connection)
+        close = connection.close
+    raw = connected(connection)
     if where is not None:
         query = f"SELECT * FROM (\n{query}\n) AS chosen WHERE {where}"
     name, table = ("query", None) if is_query else (table_or_query, table_or_query)

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import numpy as np
 
@@ -256,15 +256,14 @@ def open_database(address: str, query: str | None = None, connection: Any = None
     A given connection stays open; otherwise a read-only one is opened and closed.
     """
     parts = urlsplit(address)
-    options = parse_qs(parts.query)
+    options = dict(parse_qsl(parts.query))
     name = f"{parts.scheme} {Path(unquote(parts.path)).name}"
     close = None
     if connection is None:
         connection = connect(address)
         close = connection.close
-    if query is None:
-        query = options["query"][0] if "query" in options else None
-    table = options["table"][0] if "table" in options and query is None else None
+    query = options.get("query") if query is None else query
+    table = options.get("table") if query is None else None
     if query is None:
         existing = tables_of(connected(connection))
         if table is None or (table not in existing and name_parts(table)[-1] not in existing):
@@ -274,7 +273,7 @@ def open_database(address: str, query: str | None = None, connection: Any = None
             raise unknown_table(table, existing, name, hint)
         table = quoted(table) if table in existing else table
         query = f"SELECT * FROM {quoted_table(table)}"
-    source = f"{name}, {options['table'][0] if table is not None else 'query'}"
+    source = f"{name}, {options['table'] if table is not None else 'query'}"
     return DatabaseSource(connection, query, name=source, close=close, table=table)
 
 

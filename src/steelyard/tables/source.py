@@ -67,16 +67,6 @@ class TableSource:
             self.bytes_source.close()
 
 
-def rows_before_error(rows: Iterator[Any], max_rows: int) -> tuple[list[Any], DataError | None]:
-    """Return the next rows (at most ``max_rows``), and the error that ended them early or None."""
-    found: list[Any] = []
-    try:
-        found.extend(islice(rows, max_rows))
-    except DataError as error:
-        return found, error
-    return found, None
-
-
 class RecordSource(TableSource):
     """Reader of (mapping, label) pairs, whose columns are the fields of the first thousand records.
 

@@ -338,12 +338,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
                     hint="pass a table: explain(X)",
                 )
             return self.estimator.explain()
-        if _is_source(X):
-            kept = list(self.encoder.columns_)
-            chunk = next(iter(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False, keep=kept)))
-        else:
-            chunk = self._memory_chunk(X, None, "explain", learn=False)
-        return self.explain_chunk(chunk, changes)
+        return self.explain_chunk(self._chunks_for_prediction(X, "explain", keeps=True)[0], changes)
 
     def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
         """Explain the predictions for a chunk of :meth:`rows`, read with all columns in ``keep``."""
@@ -359,11 +354,13 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         parts = self._chunks_for_prediction(X, method)
         return frames.concat_tables([rows_for_model(self.estimator, part) for part in parts])
 
-    def _chunks_for_prediction(self, X: Any, method: str) -> list[Chunk]:
+    def _chunks_for_prediction(self, X: Any, method: str, *, keeps: bool = False) -> list[Chunk]:
+        """Return the rows of a table as chunks; with ``keeps``, they also contain the columns of files."""
         if not is_ready(self.estimator):
             raise _not_fitted(method)
         if _is_source(X):
-            return list(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False))
+            kept = self.encoder.columns_ if keeps else ()
+            return list(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False, keep=kept))
         return [self._memory_chunk(X, None, method, learn=False)]
 
     def _memory_chunk(self, X: Any, y: Any, method: str, *, learn: bool) -> Chunk:

@@ -23,7 +23,7 @@ from steelyard.exceptions import DataError
 from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow
 from steelyard.tables.columns import ColumnBatch, Columns, Place
 from steelyard.tables.files import ByteSource, without_header
-from steelyard.tables.source import TableSource, rows_before_error
+from steelyard.tables.source import TableSource
 
 BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 4096
@@ -63,19 +63,22 @@ class TextSource(TableSource):
         self, rows: Iterable[Any], wanted: list[str], kinds: Mapping[str, str], first_row: int
     ) -> Iterator[ColumnBatch]:
         """Parse rows one by one. An error is raised after all earlier rows were returned."""
-        good = self._good_rows(rows, wanted, kinds, first_row)
-        while True:
-            batch, error = rows_before_error(good, _BATCH_ROWS)
+        good, error = self._good_rows(rows, wanted, kinds, first_row), None
+        while error is None:
+            batch: list[list[Any]] = []
+            try:
+                batch.extend(islice(good, _BATCH_ROWS))
+            except DataError as failure:
+                error = failure
             if batch:
                 columns = {
                     name: np.array(values, dtype=object if kinds[name] == "text" else np.float64)
                     for name, values in zip(wanted, zip(*batch, strict=True), strict=True)
                 }
                 yield ColumnBatch(columns, len(batch))
-            if error is not None:
-                raise error
-            if not batch:
+            elif error is None:
                 return
+        raise error
 
     def _good_rows(
         self, rows: Iterable[Any], wanted: list[str], kinds: Mapping[str, str], n_rows: int
