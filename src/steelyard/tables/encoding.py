@@ -164,12 +164,11 @@ class TableEncoder(BaseEstimator):
 
     def complete(self, batch: ColumnBatch) -> ColumnBatch:
         """Return a batch in which known columns that are absent, or have no values, have missing values."""
-        texts = set(self.categorical_)
-        empty = {
-            name: np.full(batch.n_rows, None if name in texts else np.nan)
-            for name in self.columns_
-            if name not in batch.columns or (name in texts and is_empty(batch.columns[name]))
-        }
+        columns = batch.columns
+        empty = {name: np.full(batch.n_rows, np.nan) for name in self.columns_ if name not in columns}
+        for name in self.categorical_:
+            if name in empty or is_empty(columns[name]):
+                empty[name] = np.full(batch.n_rows, None)
         return batch.with_columns(empty) if empty else batch
 
     @property
@@ -270,8 +269,8 @@ class TableEncoder(BaseEstimator):
 
     def _table(self, batch: ColumnBatch, names: Sequence[str], numbers: FloatArray) -> ColumnBatch:
         """Return some columns: those of categories from the batch, the others from the matrix ``numbers``."""
-        if list(names) == self.numbers and not self.times_:
-            return ColumnBatch.from_matrix(names, numbers)
+        if self.missing == "indicator" and batch.matrix is not None and list(batch.columns) == list(names):
+            return batch
         columns, texts = dict(zip(self.numbers, numbers.T, strict=True)), set(self.categorical_)
         for name in names:
             if name in texts:

@@ -85,6 +85,8 @@ def memory_batch(X: Any, source: str, known: Sequence[str] = (), *, extend: bool
         return ColumnBatch.from_matrix(names, X)
     found = table_batch(X, source)
     check_some_known(found.columns, known, source)
+    if list(found.columns) == known:
+        return found
     keeps_new = extend or not known
     names = [x for x in found.columns if x in known or (keeps_new and found.kind(x) != "unknown")]
     return found if len(names) == len(found.columns) else found.choose(names or found.columns)
