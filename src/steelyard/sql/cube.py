@@ -258,10 +258,8 @@ class StatisticsCube:
 
     def _label_reader(self) -> LabelReader:
         """Return a reader of labels that knows the classes of all cells, whose labels must be comparable."""
-        reader = LabelReader(self.target)
-        if self._statistics is not None:
-            reader.table = LabelEncoder(dict.fromkeys(key[-1] for key in self._keys().values()))
-        return reader
+        cells = {} if self._statistics is None else self._keys()
+        return LabelReader(self.target, table=LabelEncoder(dict.fromkeys(key[-1] for key in cells.values())))
 
     def _encode(
         self, batch: ColumnBatch, classes: LabelReader, *, learn: bool

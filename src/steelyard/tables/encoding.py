@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -531,6 +532,7 @@ class TableEncoder(BaseEstimator):
         check_params(self, _CONSTRAINTS)
 
 
+@dataclass
 class LabelReader:
     """Reader of the label column, which contains integers or text with few distinct values.
 
@@ -539,11 +541,10 @@ class LabelReader:
     a placeholder, and :meth:`is_labelled` tells which labels are real.
     """
 
-    def __init__(self, column: str, max_classes: int = MAX_CLASSES, unlabelled: str = "refuse") -> None:
-        self.column = column
-        self.max_classes = max_classes
-        self.unlabelled = unlabelled
-        self.table = LabelEncoder()
+    column: str
+    max_classes: int = MAX_CLASSES
+    unlabelled: str = "refuse"
+    table: LabelEncoder = field(default_factory=LabelEncoder)
 
     def read(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[Any]:
         """Return the labels of some rows as int64 or text."""
