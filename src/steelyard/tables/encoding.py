@@ -35,8 +35,9 @@ from steelyard.tables.frames import first_unreadable, with_dates
 # GAP names the indicator of missing values, VALUE and PRESENT the value and the presence of a late column.
 GAP, VALUE, PRESENT = "missing", "value", "present"
 
+MISSING = ("indicator", "refuse", "mean", "zero")
 _CONSTRAINTS = {
-    "missing": OneOf("indicator", "refuse", "mean", "zero"),
+    "missing": OneOf(*MISSING),
     "hash_width": Integer(1, 1 << 16),
     "max_categories": Integer(1),
 }
