@@ -40,9 +40,10 @@ from steelyard.sql.slices import (
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, did_you_mean
-from steelyard.tables.databases import DatabaseSource, is_address, open_database
+from steelyard.tables.databases import DatabaseSource, open_database
 from steelyard.tables.encoding import LabelReader
 from steelyard.tables.frames import seconds_of
+from steelyard.tables.source import is_address
 from steelyard.tables.table_stream import open_source
 from steelyard.windowing.sliding import window_size
 

@@ -30,11 +30,11 @@ from steelyard.tables.connections import connected
 from steelyard.tables.databases import (
     DatabaseSource,
     connect,
-    is_address,
     quoted_table,
     tables_of,
     unknown_table,
 )
+from steelyard.tables.source import is_address
 
 # Maximum numbers of (double, numeric) columns for which push-down is faster than reading the rows.
 # The limits are measured by benchmarks/speed/bench_sql.py. For DuckDB, reading is always faster.

@@ -24,7 +24,6 @@ from steelyard.tables.columns import ColumnBatch, Place, did_you_mean
 from steelyard.tables.connections import Column, Connection, connected, database_error, error_text
 from steelyard.tables.source import TableSource
 
-SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
 FIRST_ROWS = 256  # number of rows from which column kinds are inferred, the same as for fitting a quantizer
 _PLAIN_TYPES = {float, int, bool, type(None)}
 _READ_STATEMENTS = ("select", "with", "from", "values", "table")
@@ -33,11 +32,6 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*
 _NAME_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+(?:"[^."]*)*')
 _NAME_FIELDS = ("this", "db", "catalog")  # SQLGlot's fields of a table name, last part first
 _OWN_OPTIONS = ("table", "query")  # URL parameters that are read by this package, not by the driver
-
-
-def is_address(source: object) -> bool:
-    """Return whether a string is the address of a database, such as ``sqlite:///shop.db?table=payments``."""
-    return isinstance(source, str) and source.partition("://")[0] in SCHEMES and "://" in source
 
 
 def quoted(name: str) -> str:

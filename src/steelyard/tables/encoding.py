@@ -109,7 +109,7 @@ class TableEncoder(BaseEstimator):
         With ``dates``, text columns whose values are all dates such as 2026-01-31 are columns of times.
         """
         check_params(self, _CONSTRAINTS)
-        if dates:
+        if dates and batch.matrix is None:
             batch = with_dates(batch, [name for name in features if name not in categorical])
         is_text = {name: batch.columns[name].dtype == object or name in categorical for name in features}
         self.times_ = [name for name in features if name in batch.times and not is_text[name]]

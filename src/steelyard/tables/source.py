@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError
 from steelyard.tables.columns import ColumnBatch, Columns, Place
 
+SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")  # of the addresses of databases
 _MAX_MESSAGES = 1000
 LABEL = "label"  # name of the label column of records
 _SAMPLE_RECORDS = 1000
@@ -65,6 +66,11 @@ class TableSource:
         """Close the file or the connection, if any."""
         if self.bytes_source is not None:
             self.bytes_source.close()
+
+
+def is_address(source: object) -> bool:
+    """Return whether a string is the address of a database, such as ``sqlite:///shop.db?table=payments``."""
+    return isinstance(source, str) and source.partition("://")[0] in SCHEMES and "://" in source
 
 
 class RecordSource(TableSource):

@@ -21,11 +21,11 @@ from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table_source
 from steelyard.tables.column_checks import ColumnChecks
 from steelyard.tables.columns import ColumnBatch, Columns, RowError, check_exist
-from steelyard.tables.databases import is_address, open_database
+from steelyard.tables.databases import open_database
 from steelyard.tables.encoding import LabelReader, TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.frames import column_seconds
-from steelyard.tables.source import TableSource
+from steelyard.tables.source import TableSource, is_address
 from steelyard.tables.text_sources import CsvSource, JsonLinesSource
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")

@@ -131,22 +131,42 @@ class CsvSource(TextSource):
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
         kinds = {name: kinds[name] for name in wanted}
-        parsers: list[Callable[[bytes], ColumnBatch | None]] = []  # fastest first
-        if set(kinds.values()) == {"number"}:
-            parsers.append(NumberParser(self.names, self.delimiter, wanted))
-        if has_pyarrow():
-            parsers.append(_ArrowParser(self.names, self.delimiter, kinds))
+        is_numeric = set(kinds.values()) == {"number"}
+        parse_numbers = NumberParser(self.names, self.delimiter, wanted) if is_numeric else None
         n_rows = 0
         for number, block in enumerate(self.data.blocks(BLOCK_BYTES)):
             lines = block if number else without_header(block)
             if not lines or lines.isspace():
                 continue
-            parsed = next((batch for parse in parsers if (batch := parse(lines)) is not None), None)
+            parsed = None if parse_numbers is None else parse_numbers(lines)
+            parsed = self._parsed_by_arrow(lines, kinds) if parsed is None else parsed
             n_before = n_rows + 1 + len(self.place.skipped)
             rows = self._lines(io.BytesIO(lines), n_before)
             for batch in self._parsed(rows, wanted, kinds, n_rows) if parsed is None else [parsed]:
                 yield batch
                 n_rows += batch.n_rows
+
+    def _parsed_by_arrow(self, lines: bytes, kinds: Mapping[str, str]) -> ColumnBatch | None:
+        """Parse lines with pyarrow; return None if it is not installed or rejects the lines."""
+        if not has_pyarrow():
+            return None
+        import pyarrow as pa
+        from pyarrow import csv
+
+        types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
+        read = csv.ReadOptions(use_threads=False, column_names=self.names, block_size=len(lines) + 1)
+        parse = csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in lines)
+        convert = csv.ConvertOptions(
+            column_types={name: types[kind] for name, kind in kinds.items()},
+            include_columns=list(kinds),
+            strings_can_be_null=True,
+        )
+        try:
+            table = csv.read_csv(pa.BufferReader(lines), read, parse, convert)
+        except pa.ArrowInvalid:
+            return None
+        columns = {name: table.column(name).combine_chunks() for name in kinds}
+        return arrow_batch(columns, kinds, table.num_rows)
 
     def _cells(self, row: list[str], wanted: list[str]) -> list[str]:
         if len(row) != len(self.names):
@@ -347,34 +367,3 @@ class NumberParser:
             self._n_failures += 1
             return None
         return ColumnBatch.from_matrix(self._wanted, matrix)
-
-
-class _ArrowParser:
-    """Parser that calls pyarrow's CSV reader once per block."""
-
-    def __init__(self, names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> None:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
-        self._kinds = kinds
-        self._read = csv.ReadOptions(use_threads=False, column_names=list(names))
-        self._parse = csv.ParseOptions(delimiter=delimiter)
-        self._convert = csv.ConvertOptions(
-            column_types={name: types[kind] for name, kind in kinds.items()},
-            include_columns=list(kinds),
-            strings_can_be_null=True,
-        )
-
-    def __call__(self, lines: bytes) -> ColumnBatch | None:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        self._read.block_size = len(lines) + 1
-        self._parse.newlines_in_values = b'"' in lines
-        try:
-            table = csv.read_csv(pa.BufferReader(lines), self._read, self._parse, self._convert)
-        except pa.ArrowInvalid:
-            return None
-        columns = {name: table.column(name).combine_chunks() for name in self._kinds}
-        return arrow_batch(columns, self._kinds, table.num_rows)
