@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError
 from steelyard.tables.columns import ColumnBatch, Columns, Place
 
-SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")  # of the addresses of databases
+# Schemes of the addresses of databases.
+SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
 _MAX_MESSAGES = 1000
 LABEL = "label"  # name of the label column of records
 _SAMPLE_RECORDS = 1000
