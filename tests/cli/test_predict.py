@@ -231,3 +231,16 @@ def test_miss_cost_column_is_applied_row_by_row(predict, folder):
     wrong = cli_runner().invoke(main, ["predict", *arguments, "--cost", "miss=kind,alarm=5"])
     assert wrong.exit_code == 1
     assert "must contain numbers" in wrong.stderr
+
+
+@pytest.mark.parametrize(("cost", "found"), [("", "no value"), ("-2", "-2")])
+def test_row_without_valid_cost_raises(folder, cost, found):
+    rows = pd.read_csv(folder / "new.csv", dtype={"id": str})
+    rows["amount"] = ["1.5", "3", cost, *["2"] * (len(rows) - 3)]
+    rows.to_csv(folder / "gap.csv", index=False)
+    arguments = ["predict", str(folder / "rows"), str(folder / "gap.csv"), "--cost", "miss=amount,alarm=5"]
+    result = cli_runner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert f"--cost: column 'amount' must contain a number from 0 in every row; got {found} in row 2" in (
+        result.stderr
+    )

@@ -88,7 +88,7 @@ def test_missing_label_raises_by_default_with_row_number():
     text = b"a,y\n1,0\n2,1\n3,\n4,1\n"
     with pytest.raises(DataError, match=r"line 4.*label is missing"):
         list(open_stream(io.BytesIO(text), "y"))
-    with pytest.raises(ParameterError, match="unlabelled must be one of refuse, keep"):
+    with pytest.raises(ParameterError, match="unlabelled must be 'refuse' or 'keep'; got"):
         open_stream(io.BytesIO(text), "y", unlabelled="drop")
     with pytest.raises(DataError, match=r"line 5.*got 1\.5"):
         list(open_stream(io.BytesIO(text.replace(b"4,1", b"4,1.5")), "y", unlabelled="keep"))

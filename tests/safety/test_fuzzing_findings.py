@@ -163,7 +163,7 @@ def test_cube_keeps_label_type_after_rejected_rows():
     frame = documents.frame()
     cube = StatisticsCube(["place"], "y", time="day")
     spoilt = frame.assign(y=frame["y"].map({0: "no", 1: "yes"}), day="NaT")
-    with pytest.raises(DataError, match="expected a time in row 0"):
+    with pytest.raises(DataError, match="row 0, column 'day': expected a time; got 'NaT'"):
         cube.add(spoilt)
     assert cube.add(frame).n_rows == len(frame)
 
@@ -243,7 +243,7 @@ def test_load_pending_rows_without_one_label_each_raises(width, labels):
 
 @pytest.mark.parametrize("max_bytes", ["1e6", 0, -5, 1.5, True])
 def test_cube_max_bytes_must_be_an_integer(max_bytes):
-    with pytest.raises(ParameterError, match="max_bytes must be None or a number of bytes"):
+    with pytest.raises(ParameterError, match="max_bytes must be None or a whole number of at least 1"):
         StatisticsCube(["shop"], "fraud", max_bytes=max_bytes)
 
 

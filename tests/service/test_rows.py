@@ -44,8 +44,8 @@ def _arrow(**columns):
 def test_arrow_stream_read_as_block_equals_separate_columns():
     numbers = {"a": [1.0, None, 3.0], "b": [0.5, -0.0, 1e300], "c": [7.0, 8.0, 9.0]}
     block, apart = _arrow(**numbers), _arrow(**numbers, t=["x", None, "y"])
-    assert block.is_matrix
-    assert not apart.is_matrix
+    assert block.matrix is not None
+    assert apart.matrix is None
     for names in (["a", "b"], ["c", "a"], ["b"], []):
         np.testing.assert_array_equal(block.to_matrix(names), apart.to_matrix(names))
     for name in numbers:
@@ -59,7 +59,7 @@ def test_arrow_stream_read_as_block_equals_separate_columns():
 def test_joined_blocks_are_packed_and_unpacked_with_all_rows():
     one, two = _arrow(a=[1.0, 2.0], b=[3.0, 4.0]), _arrow(a=[5.0], b=[6.0])
     together = wire.joined([one, two])
-    assert together.is_matrix
+    assert together.matrix is not None
     again, _ = unpack(pack(together))
     assert {name: v.tolist() for name, v in again.columns.items()} == {"a": [1, 2, 5], "b": [3, 4, 6]}
     turned = wire.joined([one, _arrow(b=[6.0], a=[5.0]), wire.from_records([{"a": 7, "b": 8}])])

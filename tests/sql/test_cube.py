@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from steelyard import ProximalSVC, load, save, sql
 from steelyard.cli import main
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.persistence import from_bytes, to_bytes
 from steelyard.report.cube import render_slices
 from steelyard.sql import StatisticsCube
 from steelyard.tables import TableModel
@@ -197,3 +198,12 @@ def test_deprecated_names_of_cube_warn():
     with pytest.warns(FutureWarning, match="'learner'"):
         model = cube(shops()).model(learner=ProximalSVC(C=3.0))
     assert model.estimator.C == 3.0
+
+
+def test_labels_of_another_type_raise_also_after_loading():
+    cube = StatisticsCube(["shop"], "y").add(pd.DataFrame({"shop": ["A", "B"], "a": [1.0, 2.0], "y": [0, 1]}))
+    rows = pd.DataFrame({"shop": ["A", "B"], "a": [1.0, 2.0], "y": ["no", "yes"]})
+    for each in (cube, from_bytes(to_bytes(cube))):
+        with pytest.raises(DataTypeError, match="labels"):
+            each.add(rows)
+        assert each.n_rows == 2

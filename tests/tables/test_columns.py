@@ -8,7 +8,7 @@ import pytest
 from steelyard.tables.arrow_sources import arrow_batch
 from steelyard.tables.columns import ColumnBatch, erased_codes, new_values
 from steelyard.tables.frames import memory_batch, table_batch
-from steelyard.tables.source import first_rows
+from steelyard.tables.table_stream import first_rows
 
 WORDS = ["b", None, "a", "b", "", "a", "c", None]
 
@@ -87,7 +87,7 @@ def test_rows_are_selected_by_slice_mask_and_index(rows):
     assert decoded(part, "coded") == part.columns["coded"].tolist() == [None, "a"]
     assert part.kind("time") == "time"
     numbers = ColumnBatch.from_matrix(["a", "b"], np.arange(6.0).reshape(3, 2)).select(rows)
-    assert numbers.is_matrix
+    assert numbers.matrix is not None
     np.testing.assert_array_equal(numbers.to_matrix(["b"]), [[3.0], [5.0]])
 
 
@@ -125,10 +125,10 @@ def test_first_rows_reads_no_batch_beyond_the_limit():
 def test_data_frame_of_numbers_becomes_one_matrix_that_does_not_change_with_the_frame():
     frame = pd.DataFrame({"a": [1.0, 2.0], 7: [3, 4], "c": [True, False], "empty": [np.nan, np.nan]})
     batch = table_batch(frame, "test")
-    assert batch.is_matrix
+    assert batch.matrix is not None
     frame.loc[0, "a"] = -1.0
     expected = [[1.0, 3.0, 1.0], [2.0, 4.0, 0.0]]
     np.testing.assert_array_equal(batch.to_matrix(["a", "7", "c"]), expected)
     assert batch.kind("empty") == "unknown"
     assert list(memory_batch(frame, "test").columns) == ["a", "7", "c"]
-    assert memory_batch(frame, "test", ["a", "7", "c", "empty"]).is_matrix
+    assert memory_batch(frame, "test", ["a", "7", "c", "empty"]).matrix is not None

@@ -115,7 +115,7 @@ def test_erased_category_that_looks_like_a_placeholder_keeps_its_feature():
 
 
 def test_invalid_missing_parameter_raises():
-    with pytest.raises(ValueError, match="missing must be one of"):
+    with pytest.raises(ValueError, match="missing must be 'indicator', 'refuse', 'mean' or 'zero'; got"):
         list(open_stream(_frame([1.0]), "y", encoder=TableEncoder(missing="guess")))
 
 
@@ -132,3 +132,14 @@ def test_failing_merge_leaves_table_model_unchanged():
     with pytest.raises(DataError, match="fold statistics"):
         model.merge(taught("auto", "w"))
     assert to_bytes(model) == before
+
+
+def test_comparing_models_keeps_the_running_means():
+    def model(values):
+        table = {"a": values, "label": ["x", "y"] * 2}
+        return TableModel(ProximalSVC(), TableEncoder(missing="mean")).fit(pd.DataFrame(table))
+
+    now, before = model([1.0, 2.0, 3.0, 6.0]), model([10.0, 20.0, 30.0, 60.0])
+    now.drift_report(before)
+    assert now.encoder.fill_of("a") == 3.0
+    assert now.merge(before).encoder.fill_of("a") == 16.5

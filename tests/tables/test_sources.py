@@ -241,7 +241,13 @@ def test_invalid_json_line_raises_with_line_number(tmp_path):
         (b"ARROW1 but not really", "damaged or cut short"),
         (gzip.compress(b"a,b,y\n1,2,3\n" * 99, mtime=0)[:-20], "damaged or cut short"),
         (b"a,a,y\n1,2,3\n", "two columns have the name 'a'"),
-        (b"a,b,y\n1,caf\xe9,3\n", "not text with columns"),
+        (
+            b"a,b,y\n1,caf\xe9,3\n",
+            "line 2, column 'b': expected text in UTF-8; got the byte 0xe9, the last of",
+        ),
+        (b"a,caf\xe9,y\n1,2,3\n", "line 1: expected text in UTF-8; got the byte 0xe9"),
+        (b'{"a": 1, "y": "caf\xe9"}\n', "line 1: expected text in UTF-8; got the byte 0xe9"),
+        ("a,b,y\n1,2,3\n".encode("utf-16"), "this is text in UTF-16; expected UTF-8"),
         (b"y\n1\n", "no column is left as a feature"),
         (b"a,y\n1,0\n2,\n", "line 3, column 'y': the label is missing"),
         (b"a,y\n1,0.5\n2,1.25\n", "a label must be an integer or text; got 0.5"),
@@ -255,6 +261,16 @@ def test_invalid_content_raises(content, message, tmp_path, engine):
     if engine == "built in" and (b"PAR1" in content or b"ARROW1" in content):
         message = "needs pyarrow"
     assert message in _read_until_error(path, missing="refuse")[1]
+
+
+def test_row_that_is_not_utf8_is_skipped_and_named(tmp_path, engine):
+    rows = [b"%d,x,%d" % (k % 7, k % 2) for k in range(3000)]
+    rows[2000] = b"1,caf\xe9,0"
+    path = tmp_path / "latin.csv"
+    path.write_bytes(b"\n".join([b"a,b,y", *rows, b""]))
+    stream = open_stream(path, "y", on_bad_row="skip")
+    assert sum(map(len, stream)) == 2999
+    assert "line 2,002, column 'b': expected text in UTF-8" in stream.bad_rows[0]
 
 
 def test_target_with_unique_values_raises(tmp_path):

@@ -176,7 +176,7 @@ class TopicTable(TableSource):
                 yield _with_columns(one.batch, wanted, texts, self.place)
             for bad_one in bad:
                 source = f"{self.place.source}, message {bad_one.message.id}"
-                self.bad_rows.handle(DataError(bad_one.reason, source=source))
+                self.reject(DataError(bad_one.reason, source=source))
             messages = self._read()
 
     def _read(self) -> list[Message]:

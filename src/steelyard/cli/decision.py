@@ -73,9 +73,18 @@ class Cost:
         else:
             raise ParameterError(f"--cost: there is no column {self.column!r}.")
         try:
-            return np.asarray(values, dtype=np.float64)
+            costs = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
             raise DataError(f"--cost: column {self.column!r} must contain numbers.") from None
+        is_valid = np.isfinite(costs) & (costs >= 0.0)
+        if not is_valid.all():
+            index = int(is_valid.argmin())
+            row, found = chunk.first_row + index, costs[index]
+            raise DataError(
+                f"--cost: column {self.column!r} must contain a number from 0 in every row; got "
+                f"{'no value' if np.isnan(found) else format(found, 'g')} in row {row:,}."
+            )
+        return costs
 
 
 cost_option: Any = option(

@@ -88,8 +88,9 @@ def open_source(source: str, query: str | None) -> Any:
     from steelyard.brokers.interface import SCHEMES as TOPICS
     from steelyard.brokers.interface import is_address as is_topic
     from steelyard.brokers.interface import without_credentials
-    from steelyard.tables.databases import SCHEMES as DATABASES
-    from steelyard.tables.databases import is_address, open_database
+    from steelyard.tables.databases import open_database
+    from steelyard.tables.source import SCHEMES as DATABASES
+    from steelyard.tables.source import is_address
 
     if is_topic(source) and query is None:
         return _open_topic(source)

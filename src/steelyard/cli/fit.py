@@ -59,7 +59,8 @@ def fit_command(
     saved.
     """
     from steelyard.tables import TableEncoder, TableModel
-    from steelyard.tables.databases import is_address, open_database
+    from steelyard.tables.databases import open_database
+    from steelyard.tables.source import is_address
 
     given = {"--query": query, "--weight": weight, "--show": show, "--how": None if how == "auto" else how}
     if not is_address(source) and (name := next((n for n, x in given.items() if x is not None), None)):
@@ -110,7 +111,7 @@ def fit_command(
 
 def _missing(columns: ColumnOptions, source: str | None) -> str:
     """Return the treatment of missing values. For databases the default is "refuse", needed for push-down."""
-    from steelyard.tables.databases import is_address
+    from steelyard.tables.source import is_address
 
     is_default = click.get_current_context().get_parameter_source("missing") is ParameterSource.DEFAULT
     is_database = source is None or is_address(source)

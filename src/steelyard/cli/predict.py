@@ -111,7 +111,8 @@ def _print_sql(model: TableModel, source: str | None, dialect: str) -> None:
     from urllib.parse import parse_qs, urlsplit
 
     from steelyard.sql import expression
-    from steelyard.tables.databases import is_address, open_database
+    from steelyard.tables.databases import open_database
+    from steelyard.tables.source import is_address
 
     table, truths = source or "your_table", list[str]()
     if is_address(source):
@@ -126,7 +127,7 @@ def _write_into(
     source: str, query: str | None, into: str, lines_of: Callable[[Any], Iterator[Lines]], out: Path | None
 ) -> None:
     from steelyard.sql.scoring import write_predictions
-    from steelyard.tables.databases import is_address
+    from steelyard.tables.source import is_address
 
     if out is not None or not is_address(source):
         raise click.UsageError("--into needs a database as SOURCE and cannot be combined with -o.")

@@ -144,22 +144,19 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         self._state = KeyedSums(width - 1, 2 if self.borrow == "auto" else 1, self.quantizer)
 
     def _learn(self, batch: Batch) -> None:
-        self._state.add(self._keyed_rows(batch, "partial_fit"), "KeyedClassifier.partial_fit")
-        self._finish_change()
+        self._apply(batch, None, "partial_fit")
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         source = f"KeyedClassifier.{method}"
-        added = None if add is None else self._keyed_rows(add, method)
-        forgotten = None if forget is None else self._keyed_rows(forget, method)
+        added, forgotten = (
+            None if batch is None else self._keyed_rows(batch, method) for batch in (add, forget)
+        )
         if added is not None and forgotten is not None:
             self._state = deepcopy(self._state)  # both changes become visible together or not at all
         if added is not None:
             self._state.add(added, source)
         if forgotten is not None:
             self._state.remove(forgotten, source)
-        self._finish_change()
-
-    def _finish_change(self) -> None:
         self._texts = ()
         self._select_borrow()
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
-from steelyard.keyed.sums import KeyedSums
+from steelyard.keyed.sums import GROUP, KeyedSums
 from steelyard.proximal.model_selection import CANDIDATE_ROWS, borrowed_share
 
 _SAMPLED_KEYS = 2000  # maximum number of keys that are used to select the value of ``borrow``
@@ -35,7 +35,7 @@ class GroupSystem:
     def of(cls, sums: KeyedSums, labels: list[Label], C: float) -> GroupSystem:
         """Return the system for the rows in ``sums``."""
         d = sums.n_features
-        group = sums.gather(np.zeros(1, dtype=np.intp), labels)[0]
+        group = sums.gather(GROUP, labels)[0]
         total = [sum(column) for column in group.reshape(-1, group.shape[-1]).T.tolist()]  # exact integers
         count, firsts = total[-1], total[-1 - d : -1]
         squares = [total[k * (k + 3) // 2] for k in range(d)]
@@ -47,19 +47,15 @@ class GroupSystem:
         penalty[np.arange(d), np.arange(d)] += 1.0
         return cls(sums, labels, scale, penalty / C)
 
-    def planes(self, numbers: IntArray, borrow: float) -> FloatArray:
-        """Return the hyperplanes of the keys ``numbers``, of shape (n_keys, n_planes, n_features + 1)."""
-        group = self._scaled(np.zeros(1, dtype=np.intp)).sum(axis=2)[0]
-        blocks = [
-            self._solved(self._scaled(numbers[begin : begin + _BLOCK_KEYS]).sum(axis=2), group, borrow)
-            for begin in range(0, len(numbers), _BLOCK_KEYS)
-        ]
-        return np.concatenate(blocks)
-
     def scores(self, X: FloatArray, numbers: IntArray, borrow: float) -> FloatArray:
         """Return the scores of rows under the hyperplanes of their keys, which are given by number."""
         distinct, indices = np.unique(numbers, return_inverse=True)
-        planes = self.planes(distinct, borrow) * self.scale
+        group = self._scaled(GROUP).sum(axis=2)[0]
+        blocks = [
+            self._solved(self._scaled(distinct[begin : begin + _BLOCK_KEYS]).sum(axis=2), group, borrow)
+            for begin in range(0, len(distinct), _BLOCK_KEYS)
+        ]
+        planes = np.concatenate(blocks) * self.scale
         values = self.sums.coordinates(X)
         scores = np.empty((len(X), planes.shape[1]))
         for plane in range(planes.shape[1]):
@@ -76,7 +72,7 @@ class GroupSystem:
         candidates = (*CANDIDATE_ROWS, np.inf)
         errors = np.zeros(len(candidates))
         own = self._scaled(self.sums.sampled_numbers(_SAMPLED_KEYS))
-        group = self._scaled(np.zeros(1, dtype=np.intp))[0]
+        group = self._scaled(GROUP)[0]
         for fold in (0, 1):
             training, held_out = 1 - fold, own[:, :, fold]
             counts = held_out[:, :, -1].sum(axis=0)

@@ -32,6 +32,7 @@ Key = Any  # str, int or float
 Sums = NDArray[np.int64]
 T = TypeVar("T")
 
+GROUP: IntArray = np.zeros(1, dtype=np.intp)  # number of the group, for gather()
 _RANGE_BITS = 13  # the largest deviation in the first rows is 2**12 to 2**13 steps
 # Values that deviate by more steps are clipped.
 # The limit is 128 times the largest deviation in the first rows.
@@ -287,13 +288,13 @@ class KeyedSums:
 
     def classes(self) -> list[Label]:
         """Return the labels of the classes that have rows, sorted."""
-        counts = self.gather(np.zeros(1, dtype=np.intp))[0, :, :, -1].sum(axis=1)
+        counts = self.gather(GROUP)[0, :, :, -1].sum(axis=1)
         return sorted(label for label, count in zip(self.labels, counts.tolist(), strict=True) if count)
 
     @property
     def n_rows(self) -> int:
         """Total weight of all rows."""
-        return int(self.gather(np.zeros(1, dtype=np.intp))[..., -1].sum())
+        return int(self.gather(GROUP)[..., -1].sum())
 
     def gather(self, numbers: IntArray, labels: Sequence[Label] | None = None) -> Sums:
         """Return the sums of the keys ``numbers``, of shape (n_keys, n_classes, n_folds, n_sums)."""
@@ -306,7 +307,7 @@ class KeyedSums:
         """Return the exact statistics of all rows."""
         assert self.quantizer is not None
         labels = self.classes()
-        sums = self.gather(np.zeros(1, dtype=np.intp), labels)[0].sum(axis=1)
+        sums = self.gather(GROUP, labels)[0].sum(axis=1)
         triangles = {label: row.tolist() for label, row in zip(labels, sums, strict=True)}
         return ClassStatistics.from_sums(self.quantizer, triangles)
 

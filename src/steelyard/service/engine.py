@@ -32,11 +32,9 @@ from steelyard.service.rows import (
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
-from steelyard.tables.column_checks import LabelReader
 from steelyard.tables.columns import ColumnBatch, as_texts
-from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.encoding import LabelReader, TableEncoder
 
-_MAX_CLASSES = 500
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
 # Above this number of classes, LabelReader is faster than comparing with each known integer class.
 _MAX_CLASSES_TO_COMPARE = 8
@@ -362,7 +360,7 @@ class Engine:
             found = [numbers.get(text or "") for text in as_texts(values)]
             if None not in found:
                 return np.array(found, dtype=np.int64)
-        labels = LabelReader(self.spec.target, _MAX_CLASSES).read(values, REQUEST, 0)
+        labels = LabelReader(self.spec.target).read(values, REQUEST, 0)
         if self._text_labels and labels.dtype.kind != "U":
             return labels.astype(str)
         return labels

@@ -8,7 +8,7 @@ from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict
 from steelyard.service.rows import REQUEST, texts
 from steelyard.service.spec import Spec
-from steelyard.tables.columns import ColumnBatch, near
+from steelyard.tables.columns import ColumnBatch, did_you_mean
 
 _MEGABYTE = 1_000_000
 _MAX_LISTED = 99  # maximum length of the list of classes in a message
@@ -42,13 +42,11 @@ def check_rows(spec: Spec, batch: ColumnBatch) -> None:
     if found:
         row = min(found)
         column, reason = found[row]
-        closest = None
+        hint: str | None = "correct the row; the settings classes and ranges define what is allowed"
         if column == spec.target and spec.allowed_labels is not None:
             label = str(texts(batch, column)[row])
             reason = reason.replace("the label", f"the label {label[:60]!r}", 1)
-            closest = near(label, sorted(spec.allowed_labels))
-        hint = "correct the row; the settings classes and ranges define what is allowed"
-        hint = f"did you mean {closest!r}?" if closest else hint
+            hint = did_you_mean(label, sorted(spec.allowed_labels), hint)
         raise REQUEST.error(f"{reason}; nothing was changed.", row, column, hint)
 
 

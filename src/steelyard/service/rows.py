@@ -21,7 +21,7 @@ from steelyard.service.errors import NotJSONError, TooLargeError
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk
 from steelyard.tables.arrow_sources import ArrowSource
-from steelyard.tables.columns import ColumnBatch, Columns, Place, Values, as_texts, listed, near
+from steelyard.tables.columns import ColumnBatch, Columns, Place, Values, as_texts, did_you_mean, listed
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.table_stream import open_source
@@ -138,7 +138,7 @@ def from_body(
 
 def _n_characters(batch: ColumnBatch) -> int:
     """Return the total length of all texts."""
-    if batch.is_matrix:  # the batch contains only numbers
+    if batch.matrix is not None:  # the batch contains only numbers
         return 0
     columns = [values.tolist() for values in batch.columns.values() if values.dtype == object]
     return sum(len(text) for texts in columns for text in texts if text is not None)
@@ -405,7 +405,7 @@ def is_identifier(name: str) -> bool:
 
 def times(batch: ColumnBatch, name: str) -> FloatArray:
     """Return the times of rows in seconds, from a column."""
-    return column_seconds(batch.columns[name], name, REQUEST.of_row)
+    return column_seconds(batch.columns[name], name, REQUEST)
 
 
 def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
@@ -433,7 +433,7 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     if records is not None:
         return ColumnBatch(records, len(records.records))
     names = list(parts[0].columns)
-    if all(part.is_matrix and list(part.columns) == names for part in parts):
+    if all(part.matrix is not None and list(part.columns) == names for part in parts):
         return ColumnBatch.concat(parts)
     is_text: dict[str, bool] = {}
     for part in parts:
@@ -488,23 +488,20 @@ def encoded_chunk(
     """
     spec, learner, encoder = model.spec, model.learner, model.encoder
     labels = np.zeros(batch.n_rows) if labels is None else labels
-    absent = [name for name in encoder.columns_ if name not in batch.columns]
-    if absent:
+    if not all(name in batch.columns for name in encoder.columns_):
         check_features(spec, encoder, batch)
-        is_text = set(encoder.categorical_)
-        columns = {name: np.full(batch.n_rows, None if name in is_text else np.nan) for name in absent}
-        batch = ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
+        batch = encoder.complete(batch)
     names = [name for name in encoder.numbers if name not in encoder.times_]
-    if not batch.is_matrix and batch.first_text(names) is not None:  # a matrix has no text
-        numbers = {n: _numbers(n, batch.columns[n]) for n in names if batch.columns[n].dtype == object}
-        batch = ColumnBatch({**batch.columns, **numbers}, batch.n_rows, batch.coded, times=batch.times)
+    texts = [name for name in names if batch.columns[name].dtype == object] if batch.matrix is None else ()
+    if texts:
+        batch = batch.with_columns({name: _numbers(name, batch.columns[name]) for name in texts})
     if not reads_tables(learner):
         X, fixed = encoder.encode(batch, REQUEST, 0, learn=learn)
         return Chunk(X, labels, 0, times, fixed)
-    table = encoder.encode_table(batch, REQUEST, 0, learn=learn)
     names = spec.feature_names(batch.columns)
     known = names if learn else [name for name in names if name in encoder.columns_]
-    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=table.choose(known))
+    table = encoder.encode_table(batch, REQUEST, 0, known, learn=learn)
+    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=table)
 
 
 def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
@@ -551,12 +548,11 @@ def row_costs(batch: ColumnBatch, column: str) -> FloatArray:
 
 def missing_column(name: str, found: Collection[str]) -> DataError:
     """Return the error for a column that the rows of a request lack."""
-    closest = near(name, list(found))
     others = f"there are {listed(found)}" if found else "the rows have no columns"
     return DataError(
         f"the column {name!r} is missing; {others}.",
         source=_SOURCE,
-        hint=f"did you mean {closest!r}?" if closest else None,
+        hint=did_you_mean(name, found),
     )
 
 

@@ -181,7 +181,7 @@ _HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, length of the map in bytes
 def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
     """Serialize rows and additional values that belong to them (plain values, or arrays of doubles)."""
     others: dict[str, Any] = {}
-    if batch.matrix is not None and batch.is_matrix:
+    if batch.matrix is not None:
         block = np.ascontiguousarray(batch.matrix.T)
     else:
         numeric = [values for values in batch.columns.values() if values.dtype == np.float64]

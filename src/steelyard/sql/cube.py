@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from steelyard._concurrency import snapshot_read, snapshot_view, state_without_lock, transactional
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import restored_labels
+from steelyard._labels import LabelEncoder, restored_labels
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, ParameterError
-from steelyard.params import Integer
+from steelyard.params import AnyOf, Integer, OneOf, check_value
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.row_ledger import fold_numbers
@@ -33,20 +33,20 @@ from steelyard.sql.slices import (
     encode,
     key_of,
     missing_last,
-    seconds,
     select_shrinkage,
     shrink,
     summarize_slices,
 )
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
-from steelyard.tables.column_checks import LabelReader
-from steelyard.tables.columns import ColumnBatch, Columns, Place, near
-from steelyard.tables.databases import DatabaseSource, is_address, open_database
+from steelyard.tables.columns import ColumnBatch, Columns, Place, did_you_mean
+from steelyard.tables.databases import DatabaseSource, open_database
+from steelyard.tables.encoding import LabelReader
+from steelyard.tables.frames import seconds_of
+from steelyard.tables.source import is_address
 from steelyard.tables.table_stream import open_source
 from steelyard.windowing.sliding import window_size
 
-_MAX_CLASSES = 500
 _MAX_FOLDS = 100
 _MAX_BUFFER_BYTES = 1 << 26  # memory limit of rows that are buffered before they are added
 _MIN_BYTES_TO_COMPACT = 1 << 25  # smaller cubes are not compacted
@@ -114,10 +114,7 @@ class StatisticsCube:
             raise ParameterError(
                 f"folds must be 0, or from 2 to {_MAX_FOLDS}; got {folds!r}.", source=_SOURCE
             )
-        if max_bytes is not None and not Integer(1).accepts(max_bytes):
-            raise ParameterError(
-                f"max_bytes must be None or a number of bytes; got {max_bytes!r}.", source=_SOURCE
-            )
+        check_value("max_bytes", max_bytes, AnyOf(OneOf(None), Integer(1)), _SOURCE)
         if not all(isinstance(name, str) for name in (*self.by, target, "" if time is None else time)):
             raise ParameterError("by, target and time must be names of columns.", source=_SOURCE)
         if len(set(self.by)) < len(self.by) or target in self.by or time in self.by:
@@ -126,7 +123,6 @@ class StatisticsCube:
             raise ParameterError(f"bucket must be a duration such as '1d'; got {bucket!r}.", source=_SOURCE)
         self._encoder = TableEncoder(missing)
         self._statistics: ClassStatistics | None = None
-        self._labels = LabelReader(target, _MAX_CLASSES)
 
     # -- adding and removing rows ------------------------------------------------------------------------
 
@@ -161,8 +157,9 @@ class StatisticsCube:
         if isinstance(source, DatabaseSource) and how == "pushed":
             _add_sums(self, source, features, drop)
             return self
+        classes = self._label_reader()
         for batch in batched(self._read(source, features, drop), self._min_batch_rows):
-            X, labels, codes = self._encode(batch, learn=True)
+            X, labels, codes = self._encode(batch, classes, learn=True)
             if self._statistics is None:
                 self._statistics = ClassStatistics(X.shape[1])
             self._statistics.grow(X.shape[1])
@@ -190,14 +187,14 @@ class StatisticsCube:
 
     def _copy_state(self) -> None:
         """Copy the state that a call changes, so that the changes become visible atomically."""
-        self._encoder, self._labels = deepcopy(self._encoder), deepcopy(self._labels)
+        self._encoder = self._encoder.copy()
         self._statistics = None if self._statistics is None else self._statistics.copy()
 
     @snapshot_read
     def empty(self) -> StatisticsCube:
         """Return a cube without rows that has the same columns and quantizer, for a worker to fill."""
         other = StatisticsCube(**self.get_params())
-        other._encoder, other._labels = deepcopy(self._encoder), deepcopy(self._labels)
+        other._encoder = self._encoder.copy()
         if self._statistics is not None:
             other._statistics = ClassStatistics(
                 self._statistics.n_features, quantizer=self._statistics.quantizer
@@ -210,8 +207,9 @@ class StatisticsCube:
         self._keys()  # raises an error if nothing was added
         self._copy_state()
         assert self._statistics is not None
+        classes = self._label_reader()
         for batch in self._read(source, None, ()):
-            X, labels, codes = self._encode(batch, learn=False)
+            X, labels, codes = self._encode(batch, classes, learn=False)
             self._statistics.remove_batch(Batch(X, labels, codes, None), f"{_SOURCE}.forget")
         return self
 
@@ -230,7 +228,7 @@ class StatisticsCube:
         if other._statistics is None:
             return
         if self._statistics is None:
-            self._encoder, self._statistics, self._labels = other._encoder, other._statistics, other._labels
+            self._encoder, self._statistics = other._encoder, other._statistics
             self._copy_state()
             return
         order = self._encoder.adopt(other._encoder)
@@ -259,17 +257,24 @@ class StatisticsCube:
         finally:
             reader.close()
 
-    def _encode(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
+    def _label_reader(self) -> LabelReader:
+        """Return a reader of labels that knows the classes of all cells, whose labels must be comparable."""
+        cells = {} if self._statistics is None else self._keys()
+        return LabelReader(self.target, table=LabelEncoder(dict.fromkeys(key[-1] for key in cells.values())))
+
+    def _encode(
+        self, batch: ColumnBatch, classes: LabelReader, *, learn: bool
+    ) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
         """Return features, the names of (cell, class) pairs, and the index of each row's pair."""
         place = Place(_SOURCE)
-        _, classes = self._labels.encode(batch.columns[self.target], place, 0)
+        _, codes = classes.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
         X = np.ascontiguousarray(X if self._statistics is None else padded(X, self._statistics.n_features))
         columns = [batch.dictionary_encode(name) for name in self.by]
-        columns.append(bucket_codes(batch, self.time, self._bucket_seconds, _SOURCE))
+        columns.append(bucket_codes(batch, self.time, self._bucket_seconds, place))
         if self.folds:
             columns.append(encode(fold_numbers(X, self.folds).astype(np.int64)))
-        columns.append((self._labels.table.labels, np.asarray(classes, dtype=np.int64)))
+        columns.append((classes.table.labels, np.asarray(codes, dtype=np.int64)))
         return X, *cell_codes(columns)
 
     @property
@@ -359,9 +364,10 @@ class StatisticsCube:
             raise ParameterError(
                 "this cube has no time buckets.", source=_SOURCE, hint="create the cube with time="
             )
-        at = float(time) if isinstance(time, int | float) else seconds(str(time))
-        if isinstance(time, datetime):
-            at = time.timestamp()
+        try:
+            at = float(time) if isinstance(time, int | float) else seconds_of(str(time))
+        except ValueError:
+            at = math.nan
         if not abs(at) < MAX_SECONDS:
             raise ParameterError(
                 f"expected a time; got {time!r}.", source=_SOURCE, hint="for example 2026-01-31"
@@ -454,11 +460,10 @@ class StatisticsCube:
     def _check_columns(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.by:
-                closest = near(name, self.by)
                 raise ParameterError(
                     f"{name!r} is not in by={self.by!r} of the cube.",
                     source=_SOURCE,
-                    hint=f"did you mean {closest!r}?" if closest else None,
+                    hint=did_you_mean(name, self.by),
                 )
 
     def _table_model(self, statistics: ClassStatistics, estimator: ProximalSVC | None) -> TableModel:
@@ -526,30 +531,32 @@ def _add_partitions(
         start = start.add(first, features=features, drop=drop).empty()
         cube._statistics = None  # the cube starts without the calibration rows
         cube._merge(start)
-    for message in (_spark if engine == "pyspark" else _dask)(frame, to_bytes(start)):
-        cube._merge(from_bytes(message))
+    message = to_bytes(start)
+    parts = _spark_parts(frame, message) if engine == "pyspark" else _dask_parts(frame, message)
+    for part in parts:
+        cube._merge(from_bytes(part))
 
 
-def _filled(message: bytes, part: Any) -> bytes:
+def _filled(message: bytes, tables: Iterable[Any]) -> bytes:
     """Return the cube of one partition, filled from an empty one. This function runs in a worker."""
-    return to_bytes(from_bytes(message).add(part) if len(part) else from_bytes(message))
+    cube = from_bytes(message)
+    for table in tables:
+        if len(table):
+            cube.add(table)
+    return to_bytes(cube)
 
 
-def _dask(frame: Any, message: bytes) -> Iterable[bytes]:
+def _dask_parts(frame: Any, message: bytes) -> Iterable[bytes]:
     import dask
 
-    return dask.compute(*(dask.delayed(_filled)(message, part) for part in frame.to_delayed()))
+    return dask.compute(*(dask.delayed(_filled)(message, [part]) for part in frame.to_delayed()))
 
 
-def _spark(frame: Any, message: bytes) -> Iterable[bytes]:
+def _spark_parts(frame: Any, message: bytes) -> Iterable[bytes]:
     def fill(batches: Iterator[Any]) -> Iterator[Any]:
         import pandas as pd
 
-        cube = from_bytes(message)
-        for batch in batches:
-            if len(batch):
-                cube.add(batch)
-        yield pd.DataFrame({"cube": [to_bytes(cube)]})
+        yield pd.DataFrame({"cube": [_filled(message, batches)]})
 
     rows = frame.mapInPandas(fill, "cube binary").toLocalIterator()
     return (bytes(row["cube"]) for row in rows)

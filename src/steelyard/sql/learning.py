@@ -11,11 +11,11 @@ import numpy as np
 from sklearn.base import clone
 
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, DataTypeError, ParameterError
-from steelyard.proximal import ClassStatistics, ProximalSVC
+from steelyard.exceptions import DataError, DataTypeError
+from steelyard.params import OneOf, check_value
+from steelyard.proximal import ProximalSVC
 from steelyard.sql.pushdown import (
     PushdownNotSupported,
-    PushdownPlan,
     TooFewRows,
     execute,
     plan_pushdown,
@@ -29,14 +29,13 @@ from steelyard.tables.columns import Columns
 from steelyard.tables.connections import connected
 from steelyard.tables.databases import (
     DatabaseSource,
-    is_address,
-    open_database,
+    connect,
     quoted_table,
     tables_of,
     unknown_table,
 )
+from steelyard.tables.source import is_address
 
-HOW = ("auto", "pushed", "streamed")
 # Maximum numbers of (double, numeric) columns for which push-down is faster than reading the rows.
 # The limits are measured by benchmarks/speed/bench_sql.py. For DuckDB, reading is always faster.
 # Push-down of d columns needs d * (d + 3) / 2 sums, and each double column is split into two digits.
@@ -253,10 +252,11 @@ def source(
     words = table_or_query.split(maxsplit=1)
     is_query = len(words) > 1 and words[0].lower() in ("select", "with", "from", "values")
     query = table_or_query if is_query else f"SELECT * FROM {quoted_table(table_or_query)}"
+    close = None
     if is_address(connection):
-        connection = open_database(connection, query)
-    close = connection.close if isinstance(connection, DatabaseSource) else None
-    raw = connection.connection if isinstance(connection, DatabaseSource) else connected(connection)
+        connection = connect(connection)
+        close = connection.close
+    raw = connected(connection)
     if where is not None:
         query = f"SELECT * FROM (\n{query}\n) AS chosen WHERE {where}"
     name, table = ("query", None) if is_query else (table_or_query, table_or_query)
@@ -284,18 +284,17 @@ def learn(
     forget: bool = False,
 ) -> TableModel:
     """Learn or forget the rows of a source, and close it. A failing call does not change the model."""
-    push, stream = (_forget_pushdown, _forget_streamed) if forget else (_learn_pushdown, _learn_streamed)
     is_pushed = False
     try:
         if _can_push(model, rows, columns, weight, how):
             try:
-                push(model, rows, columns, weight)
+                _push(model, rows, columns, weight, forget=forget)
                 is_pushed = True
             except PushdownNotSupported as error:
                 if how == "pushed" and not (forget or isinstance(error, TooFewRows)):
                     raise
         if not is_pushed:
-            stream(model, rows, columns, weight)
+            (_forget_streamed if forget else _learn_streamed)(model, rows, columns, weight)
     finally:
         rows.close()
     model.history[-1]["how"] = "pushed" if is_pushed else "streamed"
@@ -306,8 +305,7 @@ def _can_push(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, how: str
 ) -> bool:
     """Return whether the database shall compute the sums; raise an error if it must but cannot."""
-    if how not in HOW:
-        raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", source=_SOURCE)
+    check_value("how", how, OneOf("auto", "pushed", "streamed"), _SOURCE)
     if weight is not None and weight not in rows.names:
         Columns(weight).chosen(rows.names, rows.place.source)  # raises an error that lists all columns
     if how == "streamed":
@@ -332,37 +330,31 @@ def _can_push(
     return is_narrow and n_texts <= _MAX_PUSHDOWN_CATEGORICAL
 
 
-def _learn_pushdown(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> None:
+def _push(
+    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, *, forget: bool
+) -> None:
+    """Learn or forget the statistics that the database computes."""
     learner = deepcopy(model.estimator)
     is_fitted = hasattr(learner, "n_features_in_")
     quantizer = learner.quantizer_ if is_fitted else learner.quantizer
-    plan, statistics = _sums(model, rows, columns, weight, quantizer)
-    if is_fitted and statistics.n_features > learner.n_features_in_:
-        learner.grow(statistics.n_features)
-    learner.merge(statistics)
-    model.estimator, model.encoder = learner, plan.encoder
-    model.note("learned", rows.place.source, plan.n_rows)
-
-
-def _forget_pushdown(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> None:
-    plan, statistics = _sums(model, rows, columns, weight, model.estimator.quantizer_)
-    new = [name for name in plan.encoder.feature_names if name not in set(model.feature_names)]
-    if new:
-        raise DataError(
-            f"{new[0]!r} was never learned, so rows with it cannot be forgotten; nothing was changed.",
-            source=f"{_SOURCE}.forget",
-        )
-    model.estimator.subtract(statistics.grow(model.estimator.n_features_in_))
-    model.note("forgot", rows.place.source, plan.n_rows)
-
-
-def _sums(
-    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, quantizer: Any
-) -> tuple[PushdownPlan, ClassStatistics]:
-    """Return the plan of the queries, and the statistics that the database has computed."""
     with rows.connection.reading():
         plan = plan_pushdown(rows, columns, model.encoder, weight=weight, quantizer=quantizer)
-        return plan, execute(plan)
+        statistics = execute(plan)
+    if forget:
+        new = [name for name in plan.encoder.feature_names if name not in set(model.feature_names)]
+        if new:
+            raise DataError(
+                f"{new[0]!r} was never learned, so rows with it cannot be forgotten; nothing was changed.",
+                source=f"{_SOURCE}.forget",
+            )
+        learner.subtract(statistics.grow(learner.n_features_in_))
+    else:
+        if is_fitted and statistics.n_features > learner.n_features_in_:
+            learner.grow(statistics.n_features)
+        learner.merge(statistics)
+        model.encoder = plan.encoder
+    model.estimator = learner
+    model.note("forgot" if forget else "learned", rows.place.source, plan.n_rows)
 
 
 def _learn_streamed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> None:

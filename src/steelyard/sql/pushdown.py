@@ -24,14 +24,13 @@ from steelyard.proximal.serialization import triangle_size
 from steelyard.sql.queries import ARITHMETICS, Arithmetic, BoundKey, Number, Sums, Writer, with_rows
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder
-from steelyard.tables.column_checks import LabelReader
 from steelyard.tables.columns import Columns
 from steelyard.tables.connections import database_error
 from steelyard.tables.databases import FIRST_ROWS, DatabaseSource, number_of, texts_of
+from steelyard.tables.encoding import MAX_CLASSES, LabelReader
 
 # Row number passed to LabelReader. For the first rows of a stream LabelReader also checks that labels repeat.
 _LABEL_ROW = 1 << 20
-_MAX_CLASSES = 500
 _MAX_WEIGHT = 2.0**40
 _MAX_STEPS = 2**53  # doubles represent integers below this exactly
 # Maximum number of bits of the row count and the weights together.
@@ -231,9 +230,9 @@ class _Bounds:
             raise self._error("there are no rows.")
         if n_unlabelled := n_rows - self["labels", None]:
             raise self._error(f"the label is missing in {n_unlabelled:,} rows.")
-        if n_classes > _MAX_CLASSES:
+        if n_classes > MAX_CLASSES:
             raise self._error(
-                f"there are {n_classes:,} distinct labels; at most {_MAX_CLASSES:,} can be classes.",
+                f"there are {n_classes:,} distinct labels; at most {MAX_CLASSES:,} can be classes.",
                 "is this the right target? It looks like an identifier or a measurement",
             )
         for number in numbers:
@@ -354,7 +353,7 @@ def execute(
 def _labels_of(plan: PushdownPlan) -> Callable[[Any], Label]:
     """Return a function that converts a label of the database to the label of a streamed row."""
     target, place = plan.writer.target, plan.source.place
-    reader = LabelReader(target, _MAX_CLASSES)
+    reader = LabelReader(target)
     known: dict[Any, Label] = {}
 
     def label_of(value: Any) -> Label:

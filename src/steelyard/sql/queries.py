@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, combinations, combinations_with_replacement, product
 from operator import mul
 
-from steelyard.exceptions import ParameterError
+from steelyard.params import OneOf, check_value
 from steelyard.tables.databases import quoted
 
 NARROW_BITS = 62  # maximum number of bits of a product or sum in 64-bit integers, with a safety margin
@@ -63,15 +63,11 @@ ARITHMETICS = {
         Arithmetic("spark", "DECIMAL(38, 0)", 125),
     )
 }
-DIALECTS = tuple(ARITHMETICS)
 
 
 def arithmetic_of(dialect: str) -> Arithmetic:
     """Return the integer arithmetic of an engine."""
-    if dialect not in ARITHMETICS:
-        raise ParameterError(
-            f"dialect must be one of {', '.join(DIALECTS)}; got {dialect!r}.", source="steelyard.sql"
-        )
+    check_value("dialect", dialect, OneOf(*ARITHMETICS), "steelyard.sql")
     return ARITHMETICS[dialect]
 
 

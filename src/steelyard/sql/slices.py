@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.model_selection import (
     CANDIDATE_ROWS,
@@ -20,8 +19,8 @@ from steelyard.proximal.model_selection import (
     compare_with_own_model,
     measure,
 )
-from steelyard.tables.columns import Coded, ColumnBatch
-from steelyard.tables.frames import seconds_of
+from steelyard.tables.columns import Coded, ColumnBatch, Place
+from steelyard.tables.frames import column_seconds
 
 MAX_SECONDS = 253_402_300_800.0  # seconds from 1970 to the end of the year 9999
 _CANDIDATE_ROWS = (0.0, *CANDIDATE_ROWS)
@@ -73,34 +72,19 @@ def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], ND
     return found, indices.take(numbers)
 
 
-def bucket_codes(batch: ColumnBatch, time: str | None, length: float, source: str) -> Coded:
+def bucket_codes(batch: ColumnBatch, time: str | None, length: float, place: Place) -> Coded:
     """Return the time buckets of ``length`` seconds, and for each row the index of its bucket.
 
     If ``time`` is None, all rows belong to one bucket.
     """
     if time is None:
         return [0], np.zeros(batch.n_rows, dtype=np.int64)
-    values = batch.columns[time]
-    times = np.array(
-        [seconds(value) for value in values] if values.dtype == object else values, dtype=np.float64
-    )
-    invalid = ~(np.abs(times) < MAX_SECONDS)
+    times = column_seconds(batch.columns[time], time, place)
+    invalid = np.abs(times) >= MAX_SECONDS
     if invalid.any():
         row = int(invalid.argmax())
-        raise DataError(
-            f"expected a time in row {row:,}, column {time!r}; got {values[row]!r}.",
-            source=source,
-            hint="give seconds as a number or a time such as 2026-01-31T12:30:00",
-        )
+        raise place.error(f"expected a time; got {batch.columns[time][row]!r}.", row, time)
     return encode(np.floor(times / length).astype(np.int64))
-
-
-def seconds(value: Any) -> float:
-    """Return a time in seconds, or nan if the value is not a time."""
-    try:
-        return seconds_of(value)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def batched(batches: Iterable[ColumnBatch], min_rows: Callable[[], int]) -> Iterator[ColumnBatch]:

@@ -46,12 +46,6 @@ class ArrowSource(TableSource):
         self._n_read = 0
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
-        for batch in self._read(wanted):
-            yield arrow_batch({name: batch.column(name) for name in wanted}, kinds, batch.num_rows)
-            self._n_read += batch.num_rows
-
-    def _read(self, wanted: list[str]) -> Iterator[Any]:
-        """Yield validated batches; damaged content raises DataError when it is decoded."""
         import pyarrow as pa
 
         try:
@@ -59,7 +53,8 @@ class ArrowSource(TableSource):
                 batch = read.select(wanted)
                 # Invalid offsets or indices in a damaged file would cause out-of-bounds reads.
                 batch.validate(full=True)
-                yield batch
+                yield arrow_batch({name: batch.column(name) for name in wanted}, kinds, batch.num_rows)
+                self._n_read += batch.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DataError(
                 f"after row {self._n_read:,} the content is damaged or cut short: {str(error).rstrip('.')}.",

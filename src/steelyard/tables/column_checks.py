@@ -1,4 +1,4 @@
-"""The label column, and checks for columns that are unlikely to be features.
+"""Checks for columns that are unlikely to be features.
 
 Such columns contain dates, identifiers, sentences, counters or constants. Only the first rows are checked.
 Each finding names the command-line option that helps. A text column with a different value in nearly every
@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._labels import Codes, LabelEncoder
 from steelyard.exceptions import DataError
-from steelyard.tables.columns import ColumnBatch, Place, RowError
+from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.frames import times_of
 
 _EARLY_ROWS = 200  # number of rows after which text columns are first checked
@@ -30,8 +29,6 @@ _MIN_ROWS_FOR_FORM = 10
 _MIN_ROWS = 30
 _MAX_COLUMNS = 5000  # maximum number of checked columns; checking more would take longer than learning
 _MAX_NAMES = 5
-_MIN_LABELS_TO_CHECK = 1000  # number of rows after which the share of distinct labels is checked
-_MAX_INTEGER = 2**53 - 1  # float64 cannot represent all larger integers exactly
 _OTHER_DATE = re.compile(r"\d{4}-\d{2}\b|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./]\d{1,2}\b")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _MIN_WORDS = 4  # minimum mean number of words per value in a column of sentences
@@ -39,83 +36,6 @@ _SENTENCES_HINT = (
     "to learn from the words, use Python: TfidfVectorizer of scikit-learn makes a sparse matrix of the "
     "column (docs/faq.md, Text and TF-IDF)"
 )
-
-
-class LabelReader:
-    """Reader of the label column, which contains integers or text with few distinct values.
-
-    More than ``max_classes`` distinct labels raise an error, because the column is unlikely to contain
-    classes. With ``unlabelled="keep"`` a missing label is no error: the row gets an arbitrary known label as
-    a placeholder, and :meth:`is_labelled` tells which labels are real.
-    """
-
-    def __init__(self, column: str, max_classes: int, unlabelled: str = "refuse") -> None:
-        self.column = column
-        self.max_classes = max_classes
-        self.unlabelled = unlabelled
-        self.table = LabelEncoder()
-
-    def read(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[Any]:
-        """Return the labels of some rows as int64 or text."""
-        return self.encode(values, place, first_row)[0]
-
-    def encode(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[Any], Codes]:
-        """Return the labels of some rows as int64 or text, and their codes in ``table``."""
-        if self.unlabelled == "keep" and not (known := self.is_labelled(values)).all():
-            if not known.any():
-                return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.intp)
-            values = np.where(known, values, values[known.argmax()])
-        if values.dtype == object:
-            self._check_present(values, place, first_row)
-            codes = self.table.numbers(values.tolist())
-            labels = self.table.array()[codes]
-        else:
-            with np.errstate(invalid="ignore"):
-                labels = values.astype(np.int64)
-            if not (labels == values).all() or np.abs(values).max(initial=0.0) > _MAX_INTEGER:
-                self._check_present(values, place, first_row)
-                raise self._number_error(values, place, first_row)
-            codes = self.table.codes(labels)
-        n_labels, n_seen = len(self.table.labels), first_row + len(values)
-        # Labels are not classes if more than half of 1,000 rows, or all of 100 rows, have distinct labels.
-        has_too_many = first_row < _MIN_LABELS_TO_CHECK <= n_seen and 2 * n_labels > n_seen
-        has_too_many |= 100 <= n_seen < _MIN_LABELS_TO_CHECK and n_labels == n_seen
-        if n_labels > self.max_classes or has_too_many:
-            raise DataError(
-                f"{place.source}, column {self.column!r}: {n_labels:,} distinct labels in the first "
-                f"{n_seen:,} rows; at most {self.max_classes:,} can be classes.",
-                hint="is this the right target? It looks like an identifier or a measurement",
-            )
-        return labels, codes
-
-    @staticmethod
-    def is_labelled(values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the rows that have a label."""
-        if values.dtype == object:
-            return np.array([value is not None for value in values], dtype=bool)
-        known: NDArray[np.bool_] = ~np.isnan(values)
-        return known
-
-    def _check_present(self, values: NDArray[Any], place: Place, first_row: int) -> None:
-        is_labelled = self.is_labelled(values)
-        if not is_labelled.all():
-            raise place.error("the label is missing.", first_row + int(is_labelled.argmin()), self.column)
-
-    def _number_error(self, values: NDArray[Any], place: Place, first_row: int) -> RowError:
-        """Return the error for a number that is too large or not an integer."""
-        large = np.abs(values) > _MAX_INTEGER
-        row = int(large.argmax() if large.any() else (np.trunc(values) != values).argmax())
-        value = float(values[row])
-        if large.any():
-            message = (
-                f"integer labels must be within {_MAX_INTEGER:,} of 0, because larger numbers are rounded; "
-                f"got about {value:.17g}."
-            )
-            hint = "is this the right target? Identifiers can be text, such as id-123"
-        else:
-            message = f"a label must be an integer or text; got {value!r}."
-            hint = "this looks like a column of measurements, not of classes; choose another target"
-        return place.error(message, first_row + row, self.column, hint)
 
 
 class ColumnChecks:

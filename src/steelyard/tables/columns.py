@@ -19,19 +19,10 @@ Coded = tuple[list[Any], NDArray[np.int64]]  # distinct values, and the index of
 
 
 class RowError(DataError):
-    """Error for a row that cannot be used; ``row`` is its index, counted from 0."""
+    """Error for a row that cannot be used, see :meth:`Place.error`; ``row`` is its index, counted from 0."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        source: str | None = None,
-        hint: str | None = None,
-        row: int = 0,
-        column: str | None = None,
-    ) -> None:
-        super().__init__(message, source=source, hint=hint)
-        self.row, self.column = row, column
+    row = 0
+    column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,9 @@ class Place:
 
     def error(self, message: str, row: int, column: str | None = None, hint: str | None = None) -> RowError:
         """Return an error that names a row and a column."""
-        return RowError(message, source=self.of_row(row, column), hint=hint, row=row, column=column)
+        error = RowError(message, source=self.of_row(row, column), hint=hint)
+        error.row, error.column = row, column
+        return error
 
 
 @dataclass(slots=True, eq=False)
@@ -75,11 +68,6 @@ class ColumnBatch:
     def from_matrix(cls, names: Sequence[str], matrix: FloatArray) -> ColumnBatch:
         """Return a batch of numeric columns from a matrix of shape (n_rows, n_names)."""
         return cls(dict(zip(names, matrix.T, strict=True)), len(matrix), matrix=matrix)
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether all columns are numeric and stored in ``matrix``."""
-        return self.matrix is not None
 
     def __len__(self) -> int:
         return self.n_rows
@@ -133,6 +121,12 @@ class ColumnBatch:
         """Return all columns except one."""
         return self.choose(other for other in self.columns if other != name)
 
+    def with_columns(self, columns: Mapping[str, Values], times: Iterable[str] = ()) -> ColumnBatch:
+        """Return the batch with some columns replaced or added, of which ``times`` contain times."""
+        coded = {name: pair for name, pair in self.coded.items() if name not in columns}
+        all_times = [*(name for name in self.times if name not in columns), *times]
+        return ColumnBatch({**self.columns, **columns}, self.n_rows, coded, times=all_times)
+
     def to_matrix(self, names: Sequence[str]) -> FloatArray:
         """Return numeric columns as a C-contiguous matrix, which may share memory with the batch."""
         names = list(names)
@@ -142,12 +136,6 @@ class ColumnBatch:
         if names:
             X[:] = np.array([self.columns[name] for name in names]).T  # faster than filling column by column
         return X
-
-    def first_text(self, names: Sequence[str]) -> str | None:
-        """Return the first of the given columns that contains text, or None if all columns are numeric."""
-        if self.matrix is not None:
-            return None
-        return next((name for name in names if self.columns[name].dtype == object), None)
 
     def dictionary_encode(self, name: str) -> Coded:
         """Return the distinct values of a column as text, and the index of each row's value.
@@ -216,9 +204,7 @@ class Columns:
 
         Columns in ``index``, such as a pandas index, are features only if ``self.features`` names them.
         """
-        if len(set(names)) < len(names):
-            repeated = next(name for k, name in enumerate(names) if name in names[:k])
-            raise DataError(f"two columns have the name {repeated!r}; names must be unique.", source=source)
+        check_unique(names, source)
         for kind, wanted in (
             ("target", () if self.target is None else (self.target,)),
             ("time", () if self.time is None else (self.time,)),
@@ -250,11 +236,10 @@ def check_exist(names: Sequence[str], source: str, kind: str, wanted: Sequence[s
     existing = set(names) if wanted else ()
     for name in wanted:
         if name not in existing:
-            closest = near(str(name), names)
             raise DataError(
                 f"the {kind} column {name!r} does not exist; the columns are {listed(names)}.",
                 source=source,
-                hint=f"did you mean {closest!r}?" if closest else None,
+                hint=did_you_mean(str(name), names),
             )
 
 
@@ -310,12 +295,23 @@ def as_texts(values: Values) -> list[str | None]:
     ]
 
 
-def near(name: str, names: Sequence[str]) -> str | None:
-    """Return the most similar of ``names``, or None if none is similar."""
+def did_you_mean(name: str, names: Collection[str], otherwise: str | None = None) -> str | None:
+    """Return a hint with the most similar of ``names``, or ``otherwise`` if none is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, names, n=1)
-    return close[0] if close else None
+    return f"did you mean {close[0]!r}?" if close else otherwise
+
+
+def check_unique(names: Sequence[str], source: str) -> None:
+    """Raise DataError if two columns have the same name."""
+    if len(set(names)) < len(names):
+        repeated = next(name for k, name in enumerate(names) if name in names[:k])
+        raise DataError(
+            f"two columns have the name {repeated!r}; names must be unique.",
+            source=source,
+            hint="rename or drop one of them",
+        )
 
 
 def listed(names: Iterable[str]) -> str:

@@ -14,17 +14,16 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import numpy as np
 
 from steelyard.exceptions import DataError, FileAccessError, SteelyardError
 from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow, slices
-from steelyard.tables.columns import ColumnBatch, Place, near
+from steelyard.tables.columns import ColumnBatch, Place, did_you_mean
 from steelyard.tables.connections import Column, Connection, connected, database_error, error_text
 from steelyard.tables.source import TableSource
 
-SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
 FIRST_ROWS = 256  # number of rows from which column kinds are inferred, the same as for fitting a quantizer
 _PLAIN_TYPES = {float, int, bool, type(None)}
 _READ_STATEMENTS = ("select", "with", "from", "values", "table")
@@ -33,11 +32,6 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*
 _NAME_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+(?:"[^."]*)*')
 _NAME_FIELDS = ("this", "db", "catalog")  # SQLGlot's fields of a table name, last part first
 _OWN_OPTIONS = ("table", "query")  # URL parameters that are read by this package, not by the driver
-
-
-def is_address(source: object) -> bool:
-    """Return whether a string is the address of a database, such as ``sqlite:///shop.db?table=payments``."""
-    return isinstance(source, str) and source.partition("://")[0] in SCHEMES and "://" in source
 
 
 def quoted(name: str) -> str:
@@ -256,15 +250,14 @@ def open_database(address: str, query: str | None = None, connection: Any = None
     A given connection stays open; otherwise a read-only one is opened and closed.
     """
     parts = urlsplit(address)
-    options = parse_qs(parts.query)
+    options = dict(parse_qsl(parts.query))
     name = f"{parts.scheme} {Path(unquote(parts.path)).name}"
     close = None
     if connection is None:
         connection = connect(address)
         close = connection.close
-    if query is None:
-        query = options["query"][0] if "query" in options else None
-    table = options["table"][0] if "table" in options and query is None else None
+    query = options.get("query") if query is None else query
+    table = options.get("table") if query is None else None
     if query is None:
         existing = tables_of(connected(connection))
         if table is None or (table not in existing and name_parts(table)[-1] not in existing):
@@ -274,18 +267,17 @@ def open_database(address: str, query: str | None = None, connection: Any = None
             raise unknown_table(table, existing, name, hint)
         table = quoted(table) if table in existing else table
         query = f"SELECT * FROM {quoted_table(table)}"
-    source = f"{name}, {options['table'][0] if table is not None else 'query'}"
+    source = f"{name}, {options['table'] if table is not None else 'query'}"
     return DatabaseSource(connection, query, name=source, close=close, table=table)
 
 
 def unknown_table(table: str | None, existing: list[str], source: str, hint: str | None = None) -> DataError:
     """Return the error for a table that does not exist; the message lists the existing tables."""
-    closest = None if table is None else near(table, existing)
     problem = "no table is named" if table is None else f"there is no table {table!r}"
     return DataError(
         f"{problem}; there are {', '.join(map(repr, existing[:20])) or 'none'}.",
         source=source,
-        hint=f"did you mean {closest!r}?" if closest else hint,
+        hint=hint if table is None else did_you_mean(table, existing, hint),
     )
 
 

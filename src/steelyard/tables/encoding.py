@@ -1,9 +1,10 @@
-"""Incremental encoding of columns as numbers, with indicators for categories and missing values."""
+"""Incremental encoding of columns as numbers, with indicators for categories and missing values; labels."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -12,9 +13,10 @@ from sklearn.base import BaseEstimator
 
 from steelyard import _native
 from steelyard._deprecation import renamed_method
+from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, ParameterError
-from steelyard.params import Integer, check_value
+from steelyard.exceptions import DataError
+from steelyard.params import Integer, OneOf, check_params
 from steelyard.persistence import storable
 from steelyard.tables.columns import (
     Coded,
@@ -24,16 +26,24 @@ from steelyard.tables.columns import (
     RowError,
     as_texts,
     erased_codes,
+    is_empty,
     new_values,
 )
 from steelyard.tables.frames import first_unreadable, with_dates
 
-MISSING = ("indicator", "refuse", "mean", "zero")
 # Numeric columns can have extra features, which are stored as categories with special names.
 # GAP names the indicator of missing values, VALUE and PRESENT the value and the presence of a late column.
 GAP, VALUE, PRESENT = "missing", "value", "present"
 
-_MAX_HASH_WIDTH = 1 << 16
+MISSING = ("indicator", "refuse", "mean", "zero")
+_CONSTRAINTS = {
+    "missing": OneOf(*MISSING),
+    "hash_width": Integer(1, 1 << 16),
+    "max_categories": Integer(1),
+}
+MAX_CLASSES = 500  # maximum number of distinct labels; more labels raise an error
+_MIN_LABELS_TO_CHECK = 1000  # number of rows after which the share of distinct labels is checked
+_MAX_INTEGER = 2**53 - 1  # float64 cannot represent all larger integers exactly
 
 # Mask of missing numbers, or None if no numbers are missing or missing numbers get no indicators.
 Gaps = NDArray[np.bool_] | None
@@ -91,14 +101,6 @@ class TableEncoder(BaseEstimator):
         self.hash_width = hash_width
         self.max_categories = max_categories
 
-    def _check_params(self) -> None:
-        if self.missing not in MISSING:
-            raise ParameterError(
-                f"missing must be one of {', '.join(MISSING)}; got {self.missing!r}.", source="TableEncoder"
-            )
-        check_value("hash_width", self.hash_width, Integer(1, _MAX_HASH_WIDTH), "TableEncoder")
-        check_value("max_categories", self.max_categories, Integer(1), "TableEncoder")
-
     def fit_columns(
         self, batch: ColumnBatch, features: list[str], categorical: tuple[str, ...], *, dates: bool = False
     ) -> None:
@@ -106,8 +108,8 @@ class TableEncoder(BaseEstimator):
 
         With ``dates``, text columns whose values are all dates such as 2026-01-31 are columns of times.
         """
-        self._check_params()
-        if dates:
+        check_params(self, _CONSTRAINTS)
+        if dates and batch.matrix is None:
             batch = with_dates(batch, [name for name in features if name not in categorical])
         is_text = {name: batch.columns[name].dtype == object or name in categorical for name in features}
         self.times_ = [name for name in features if name in batch.times and not is_text[name]]
@@ -122,7 +124,9 @@ class TableEncoder(BaseEstimator):
         # Sum and number of the values of each column so far, for missing="mean".
         self._sums = np.zeros(len(self.numeric_))
         self._seen = np.zeros(len(self.numeric_))
-        self._fills, self._first_gaps = _first_fills(batch, self.numeric_)
+        self._fills = np.array([_median(batch.columns[name]) for name in self.numeric_], dtype=np.float64)
+        is_finite = [np.isfinite(batch.columns[name]).all() for name in self.numeric_]
+        self._first_gaps = [index for index, finite in enumerate(is_finite) if not finite]
 
     def copy(self) -> Self:
         """Return a copy that can be extended without changing this encoder."""
@@ -144,8 +148,8 @@ class TableEncoder(BaseEstimator):
             values = batch.columns[name]
             is_text = values.dtype == object
             self.times_ += [name] if name in batch.times and not is_text else []
-            known = values[:0] if is_text or self.missing != "indicator" else values[np.isfinite(values)]
-            self._add_column(name, float(np.median(known)) if len(known) else 0.0, is_text=is_text)
+            fill = _median(values) if self.missing == "indicator" and not is_text else 0.0
+            self._add_column(name, fill, is_text=is_text)
 
     def _add_column(self, name: str, fill: float, *, is_text: bool) -> None:
         self.columns_.append(name)
@@ -159,6 +163,15 @@ class TableEncoder(BaseEstimator):
         self._sums, self._seen = np.append(self._sums, 0.0), np.append(self._seen, 0.0)
         parts = (VALUE, PRESENT) if self.missing == "indicator" else (VALUE,)
         self.add_categories((name, part) for part in parts)
+
+    def complete(self, batch: ColumnBatch) -> ColumnBatch:
+        """Return a batch in which known columns that are absent, or have no values, have missing values."""
+        columns = batch.columns
+        empty = {name: np.full(batch.n_rows, np.nan) for name in self.columns_ if name not in columns}
+        for name in self.categorical_:
+            if name in empty or is_empty(columns[name]):
+                empty[name] = np.full(batch.n_rows, None)
+        return batch.with_columns(empty) if empty else batch
 
     @property
     def is_fitted(self) -> bool:
@@ -211,6 +224,18 @@ class TableEncoder(BaseEstimator):
         With ``learn=False`` the encoder does not change, and a row with an unknown category is 0 in all
         indicator features of the column.
         """
+        X, fixed, _ = self.encode_all(batch, place, first_row, learn=learn)
+        return X, fixed
+
+    def encode_all(
+        self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool = True, named: bool = False
+    ) -> tuple[FloatArray, FloatArray | None, FloatArray | ColumnBatch | None]:
+        """Return the rows in the growing encoding, the fixed encoding, and as a table.
+
+        The fixed encoding is None if it does not differ from the growing one. The table, for learners that
+        read tables, has columns of categories and missing values. If ``named`` is false and all columns are
+        numeric, it is an array, or None if the array would equal the growing encoding.
+        """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
         keeps_gaps = self.missing == "indicator"
         gaps = np.isnan(numbers) if keeps_gaps and not _native.all_finite(numbers) else None
@@ -219,11 +244,45 @@ class TableEncoder(BaseEstimator):
             self._check_present(columns, place, first_row)
         if learn and (columns or gaps is not None):
             self._add_new(columns, gaps, place)
-        if gaps is not None:
-            numbers = np.where(gaps, self._fills, numbers)
-        if not (self.categories_ or self.categorical_ or (keeps_gaps and self._first_gaps)):
-            return numbers, None
-        return self._growing(numbers, gaps, columns), self._fixed(numbers, gaps, columns)
+        fixed: FloatArray | None = None
+        table: FloatArray | ColumnBatch | None = None
+        X = numbers if gaps is None else np.where(gaps, self._fills, numbers)
+        if self.categories_ or columns or (keeps_gaps and self._first_gaps):
+            X, fixed = self._growing(X, gaps, columns), self._fixed(X, gaps, columns)
+        if columns or self.late_ or self.times_ or named:
+            table = self._table(batch, self.columns_, numbers)
+        elif keeps_gaps and X.shape[1] > len(self.numeric_):
+            table = numbers
+        return X, fixed, table
+
+    def encode_table(
+        self, batch: ColumnBatch, place: Place, first_row: int, names: Sequence[str], *, learn: bool = True
+    ) -> ColumnBatch:
+        """Return the columns ``names`` for learners that read tables, without encoding their categories.
+
+        A column that the encoder does not know yet contains only missing values. With ``learn``, running
+        means are updated.
+        """
+        numbers = self._encode_numbers(batch, place, first_row, learn=learn)
+        if self.missing == "refuse":
+            coded = {name: batch.dictionary_encode(name) for name in self.categorical_}
+            self._check_present(coded, place, first_row)
+        return self._table(batch, names, numbers)
+
+    def _table(self, batch: ColumnBatch, names: Sequence[str], numbers: FloatArray) -> ColumnBatch:
+        """Return some columns: those of categories from the batch, the others from the matrix ``numbers``."""
+        if self.missing == "indicator" and batch.matrix is not None and list(batch.columns) == list(names):
+            return batch
+        columns, texts = dict(zip(self.numbers, numbers.T, strict=True)), set(self.categorical_)
+        for name in names:
+            if name in texts:
+                values = batch.columns[name]
+                is_text = values.dtype == object
+                columns[name] = values if is_text else np.array(as_texts(values), dtype=object)
+            elif name not in columns:
+                columns[name] = np.full(batch.n_rows, np.nan)
+        coded = {name: pair for name, pair in batch.coded.items() if name in texts}
+        return ColumnBatch(columns, batch.n_rows, coded, times=tuple(self.times_)).choose(names)
 
     def _growing(self, numbers: FloatArray, gaps: Gaps, columns: dict[str, Coded]) -> FloatArray:
         n_rows, n_numeric = len(numbers), len(self.numeric_)
@@ -259,60 +318,13 @@ class TableEncoder(BaseEstimator):
             fixed[np.arange(n_rows), begin + hashes[codes] % self.hash_width] += signs[codes]
         return fixed
 
-    def encode_table(
-        self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool = True
-    ) -> ColumnBatch:
-        """Return the rows for learners that read tables, without encoding their categories.
-
-        A column that the encoder does not know yet contains only missing values. With ``learn``, running
-        means are updated.
-        """
-        numbers = self._encode_numbers(batch, place, first_row, learn=learn)
-        if self.missing == "refuse":
-            columns = {name: batch.dictionary_encode(name) for name in self.categorical_}
-            self._check_present(columns, place, first_row)
-        return self._table(batch, batch.columns, dict(zip(self.numbers, numbers.T, strict=True)))
-
-    def rows_of_table(
-        self, batch: ColumnBatch, X: FloatArray, *, named: bool = False
-    ) -> FloatArray | ColumnBatch | None:
-        """Return the rows for learners that read tables, with categories and missing values.
-
-        ``X`` is the growing encoding of the same rows. If ``named`` is false and all columns are numeric, the
-        result is an array, or None if the array would equal ``X``.
-        """
-        keeps_gaps = self.missing == "indicator"
-        if not self.categorical_ and not self.late_ and not self.times_ and not named:
-            return batch.to_matrix(self.numeric_) if keeps_gaps and X.shape[1] > len(self.numeric_) else None
-        if keeps_gaps and batch.matrix is not None and list(batch.columns) == self.columns_:
-            return batch
-        numbers = with_dates(batch, self.numbers).columns
-        if not keeps_gaps:
-            numbers = dict(zip(self.feature_names, X.T, strict=False))
-        return self._table(batch, self.columns_, numbers)
-
-    def _table(
-        self, batch: ColumnBatch, names: Iterable[str], numbers: Mapping[str, NDArray[Any]]
-    ) -> ColumnBatch:
-        """Return some columns: those of categories from the batch, the others from ``numbers``."""
-        columns, texts = {}, set(self.categorical_)
-        for name in names:
-            if name not in texts:
-                columns[name] = numbers.get(name, np.full(batch.n_rows, np.nan))
-            elif (values := batch.columns[name]).dtype == object:
-                columns[name] = values
-            else:
-                columns[name] = np.array(as_texts(values), dtype=object)
-        coded = {name: pair for name, pair in batch.coded.items() if name in columns and name in texts}
-        return ColumnBatch(columns, batch.n_rows, coded, times=tuple(self.times_))
-
     # -- numeric columns ---------------------------------------------------------------------------------
 
     def _encode_numbers(self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool) -> FloatArray:
         names = self.numbers
         if batch.matrix is None:  # a matrix has only numbers
             batch = with_dates(batch, names)
-            text = batch.first_text(names)
+            text = next((name for name in names if batch.columns[name].dtype == object), None)
             if text is not None:
                 raise _text_error(batch.columns[text], text, place, first_row, is_time=text in self.times_)
         X = batch.to_matrix(names)
@@ -456,6 +468,7 @@ class TableEncoder(BaseEstimator):
                 self._add_column(name, other_fills.get(name, 0.0), is_text=name in other.categorical_)
         self.add_categories(other.categories_)
         places = [self.numbers.index(name) for name in other.numbers]
+        self._sums, self._seen = self._sums.copy(), self._seen.copy()  # a copied encoder has the same arrays
         np.add.at(self._sums, places, other._sums)
         np.add.at(self._seen, places, other._seen)
         n_numeric = len(self.numeric_)
@@ -517,20 +530,90 @@ class TableEncoder(BaseEstimator):
         self._codes = {name: {} for name in self.columns_}
         for index, (name, value) in enumerate(self.categories_):
             self._codes[name][value] = index
-        self._check_params()
+        check_params(self, _CONSTRAINTS)
 
 
-def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:
-    """Return the median of each numeric column (0 if it is empty), and the columns with missing values."""
-    fills, gaps = np.zeros(len(numeric)), []
-    for index, name in enumerate(numeric):
-        values = batch.columns[name]
-        known = values[np.isfinite(values)] if values.dtype != object else values[:0]
-        if len(known):
-            fills[index] = np.median(known)
-        if len(known) < len(values):
-            gaps.append(index)
-    return fills, gaps
+@dataclass
+class LabelReader:
+    """Reader of the label column, which contains integers or text with few distinct values.
+
+    More than ``max_classes`` distinct labels raise an error, because the column is unlikely to contain
+    classes. With ``unlabelled="keep"`` a missing label is no error: the row gets an arbitrary known label as
+    a placeholder, and :meth:`is_labelled` tells which labels are real.
+    """
+
+    column: str
+    max_classes: int = MAX_CLASSES
+    unlabelled: str = "refuse"
+    table: LabelEncoder = field(default_factory=LabelEncoder)
+
+    def read(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[Any]:
+        """Return the labels of some rows as int64 or text."""
+        return self.encode(values, place, first_row)[0]
+
+    def encode(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[Any], Codes]:
+        """Return the labels of some rows as int64 or text, and their codes in ``table``."""
+        if self.unlabelled == "keep" and not (known := self.is_labelled(values)).all():
+            if not known.any():
+                return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.intp)
+            values = np.where(known, values, values[known.argmax()])
+        if values.dtype == object:
+            self._check_present(values, place, first_row)
+            codes = self.table.numbers(values.tolist())
+            labels = self.table.array()[codes]
+        else:
+            with np.errstate(invalid="ignore"):
+                labels = values.astype(np.int64)
+            if not (labels == values).all() or np.abs(values).max(initial=0.0) > _MAX_INTEGER:
+                self._check_present(values, place, first_row)
+                raise self._number_error(values, place, first_row)
+            codes = self.table.codes(labels)
+        n_labels, n_seen = len(self.table.labels), first_row + len(values)
+        # Labels are not classes if more than half of 1,000 rows, or all of 100 rows, have distinct labels.
+        has_too_many = first_row < _MIN_LABELS_TO_CHECK <= n_seen and 2 * n_labels > n_seen
+        has_too_many |= 100 <= n_seen < _MIN_LABELS_TO_CHECK and n_labels == n_seen
+        if n_labels > self.max_classes or has_too_many:
+            raise DataError(
+                f"{place.source}, column {self.column!r}: {n_labels:,} distinct labels in the first "
+                f"{n_seen:,} rows; at most {self.max_classes:,} can be classes.",
+                hint="is this the right target? It looks like an identifier or a measurement",
+            )
+        return labels, codes
+
+    @staticmethod
+    def is_labelled(values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return a mask of the rows that have a label."""
+        if values.dtype == object:
+            return np.array([value is not None for value in values], dtype=bool)
+        known: NDArray[np.bool_] = ~np.isnan(values)
+        return known
+
+    def _check_present(self, values: NDArray[Any], place: Place, first_row: int) -> None:
+        is_labelled = self.is_labelled(values)
+        if not is_labelled.all():
+            raise place.error("the label is missing.", first_row + int(is_labelled.argmin()), self.column)
+
+    def _number_error(self, values: NDArray[Any], place: Place, first_row: int) -> RowError:
+        """Return the error for a number that is too large or not an integer."""
+        large = np.abs(values) > _MAX_INTEGER
+        row = int(large.argmax() if large.any() else (np.trunc(values) != values).argmax())
+        value = float(values[row])
+        if large.any():
+            message = (
+                f"integer labels must be within {_MAX_INTEGER:,} of 0, because larger numbers are rounded; "
+                f"got about {value:.17g}."
+            )
+            hint = "is this the right target? Identifiers can be text, such as id-123"
+        else:
+            message = f"a label must be an integer or text; got {value!r}."
+            hint = "this looks like a column of measurements, not of classes; choose another target"
+        return place.error(message, first_row + row, self.column, hint)
+
+
+def _median(values: FloatArray) -> float:
+    """Return the median of the finite values, or 0 if there are none."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else 0.0
 
 
 def _text_error(values: NDArray[Any], name: str, place: Place, first_row: int, *, is_time: bool) -> DataError:

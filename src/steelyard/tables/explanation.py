@@ -99,20 +99,15 @@ def _near_row(near: NearRow, encoder: TableEncoder, names: list[str], *, is_fixe
         _table_value(encoder, name, value)
         for name, value in zip(names[:n_numeric], near.values, strict=False)
     ]
-    last = near.values[n_numeric:]
-    if is_fixed:
-        gaps = [name for name, is_missing in zip(encoder.fixed_gaps, last, strict=False) if is_missing]
-        values[[names.index(name) for name in gaps]] = None
-        return replace(near, values=values)
-    texts = set(encoder.categorical_)
-    present = {encoder.categories_[feature] for feature in np.flatnonzero(last).tolist()}
-    for (column, value), number in zip(encoder.categories_, last.tolist(), strict=False):
-        if column in texts:
+    features = [(name, GAP) for name in encoder.fixed_gaps] if is_fixed else encoder.categories_
+    numbers = dict(zip(features, near.values[n_numeric:].tolist(), strict=False))
+    for (column, part), number in numbers.items():
+        if column not in encoder.numbers:
             if number:
-                values[names.index(column)] = value
-        elif value == GAP and number:
+                values[names.index(column)] = part
+        elif part == GAP and number:
             values[names.index(column)] = None
-        elif value == VALUE and (encoder.missing != "indicator" or (column, PRESENT) in present):
+        elif part == VALUE and numbers.get((column, PRESENT), 1.0):
             values[names.index(column)] = _table_value(encoder, column, number + encoder.shift_of(column))
     return replace(near, values=values)
 

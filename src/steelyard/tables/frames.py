@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Real
@@ -23,11 +23,11 @@ from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.columns import (
     Coded,
     ColumnBatch,
-    RowError,
+    Place,
     Values,
+    check_unique,
     encode_texts,
     in_seconds,
-    is_empty,
     listed,
 )
 
@@ -65,14 +65,11 @@ def _is_numeric(X: NDArray[Any]) -> bool:
     return True
 
 
-def memory_batch(
-    X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = (), *, extend: bool = False
-) -> ColumnBatch:
+def memory_batch(X: Any, source: str, known: Sequence[str] = (), *, extend: bool = False) -> ColumnBatch:
     """Return a table in memory as a batch of columns; an array of numbers has the columns x0, x1 and so on.
 
-    The columns are those in ``known`` (with missing values if the table does not have them), or all with at
-    least one value if ``known`` is empty. With ``extend``, other columns with at least one value follow.
-    ``categorical`` are the columns that contained categories in earlier tables.
+    The columns are those in ``known`` that the table has. With ``extend``, or if ``known`` is empty, all
+    other columns with at least one value are included.
     """
     if not is_table(X):
         X = _matrix(X, source)
@@ -88,17 +85,11 @@ def memory_batch(
         return ColumnBatch.from_matrix(names, X)
     found = table_batch(X, source)
     check_some_known(found.columns, known, source)
-    names = list(known)
-    if extend or not known:
-        names += [name for name in found.columns if name not in known and found.kind(name) != "unknown"]
-    if names == list(found.columns) and not categorical:
+    if list(found.columns) == known:
         return found
-    absent = {name: np.full(found.n_rows, np.nan) for name in names if name not in found.columns}
-    columns = {**found.columns, **absent}
-    for name in categorical:
-        if is_empty(columns[name]):
-            columns[name] = np.full(found.n_rows, None)
-    return ColumnBatch(columns, found.n_rows, found.coded, times=found.times).choose(names or columns)
+    keeps_new = extend or not known
+    names = [x for x in found.columns if x in known or (keeps_new and found.kind(x) != "unknown")]
+    return found if len(names) == len(found.columns) else found.choose(names or found.columns)
 
 
 def check_some_known(found: Collection[str], known: Collection[str], source: str) -> None:
@@ -143,13 +134,7 @@ def table_batch(X: Any, source: str) -> ColumnBatch:
         return X
     names, columns = _columns(X, source)
     texts = [str(name) for name in names]
-    if len(set(texts)) < len(texts):
-        repeated = next(name for k, name in enumerate(texts) if name in texts[:k])
-        raise DataError(
-            f"two columns have the name {repeated!r}; names must be unique.",
-            source=source,
-            hint="rename or drop one of them",
-        )
+    check_unique(texts, source)
     if not texts:
         raise DataError("X has no columns (0 feature(s)); at least one is needed.", source=source)
     matrix = _numeric_matrix(X)
@@ -168,11 +153,7 @@ def table_batch(X: Any, source: str) -> ColumnBatch:
     batch = ColumnBatch.of_cells(found, n_rows)
     # The kind of a column without any value is not known yet, whatever its declared type.
     empty = {name: np.full(n_rows, np.nan) for name in texts if batch.kind(name) == "unknown"}
-    if not empty:
-        return batch
-    coded = {name: batch.coded[name] for name in batch.coded if name not in empty}
-    times = [name for name in batch.times if name not in empty]
-    return ColumnBatch({**batch.columns, **empty}, n_rows, coded, times=times)
+    return batch.with_columns(empty) if empty else batch
 
 
 def _numeric_matrix(X: Any) -> FloatArray | None:
@@ -375,10 +356,7 @@ def with_dates(batch: ColumnBatch, names: Iterable[str]) -> ColumnBatch:
             seconds = times_of({text for text, used in zip(texts, is_used, strict=True) if used} - {None})
             if seconds is not None:
                 found[name] = np.array([seconds.get(text, np.nan) for text in texts])[codes]
-    if not found:
-        return batch
-    coded = {name: pair for name, pair in batch.coded.items() if name not in found}
-    return ColumnBatch({**batch.columns, **found}, batch.n_rows, coded, times=[*batch.times, *found])
+    return batch.with_columns(found, found) if found else batch
 
 
 def first_unreadable(values: Values, *, is_time: bool) -> int | None:
@@ -418,24 +396,12 @@ def time_texts(seconds: FloatArray) -> NDArray[Any]:
     return texts.reshape(np.shape(seconds))
 
 
-def column_seconds(
-    values: NDArray[Any], column: str, where: Callable[[int, str], str], first_row: int = 0
-) -> FloatArray:
+def column_seconds(values: NDArray[Any], column: str, place: Place, first_row: int = 0) -> FloatArray:
     """Return a column of times as seconds since 1970; raise RowError for a missing or invalid time.
 
-    ``where`` returns the location of a row and a column for the error message. The first value belongs to the
-    row ``first_row``.
+    The first value belongs to the row ``first_row`` of the source.
     """
-
-    def error(row: int, message: str) -> RowError:
-        return RowError(
-            message,
-            source=where(first_row + row, column),
-            hint="times are numbers of seconds, or dates and times such as 2026-01-31T12:30:00",
-            row=first_row + row,
-            column=column,
-        )
-
+    hint = "times are numbers of seconds, or dates and times such as 2026-01-31T12:30:00"
     seconds = np.full(len(values), np.nan)
     if values.dtype != object:
         seconds = np.asarray(values, dtype=np.float64)
@@ -443,9 +409,10 @@ def column_seconds(
         for row, value in enumerate(values):
             try:
                 seconds[row] = np.nan if value is None else seconds_of(value)
-            except (ValueError, TypeError) as failure:
-                raise error(row, f"expected a time; got {value!r}.") from failure
+            except (ValueError, TypeError) as error:
+                message = f"expected a time; got {value!r}."
+                raise place.error(message, first_row + row, column, hint) from error
     bad = ~np.isfinite(seconds)
     if bad.any():
-        raise error(int(bad.argmax()), "the time is missing.")
+        raise place.error("the time is missing.", first_row + int(bad.argmax()), column, hint)
     return seconds

@@ -92,7 +92,7 @@ class Schema:
     def category_texts(self, X: Any, source: str) -> dict[int, NDArray[Any]]:
         """Return the texts of each column of categories in a table, by the index of the coded column."""
         batch = frames.table_batch(X, source)
-        if batch.is_matrix:
+        if batch.matrix is not None:
             return {}
         names = [name for name, _ in self.places]
         found = {}
@@ -109,7 +109,7 @@ class Schema:
         categories get the code -1. ``source`` is the caller in error messages.
         """
         batch = frames.table_batch(X, source)
-        has_only_numbers = batch.is_matrix and set(self.kinds.values()) == {"number"}
+        has_only_numbers = batch.matrix is not None and set(self.kinds.values()) == {"number"}
         if has_only_numbers and list(batch.columns) == self.names:
             return batch.to_matrix(self.names)
         frames.check_some_known(batch.columns, self.kinds, source)

@@ -28,16 +28,15 @@ from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_st
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 from steelyard.tables import frames
-from steelyard.tables.column_checks import LabelReader, warn_of_sentences
+from steelyard.tables.column_checks import warn_of_sentences
 from steelyard.tables.columns import ColumnBatch, Place
-from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.encoding import LabelReader, TableEncoder
 from steelyard.tables.explanation import explain_encoded
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.source import TableSource
 from steelyard.tables.table_stream import TableStream, open_stream
 
 _MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
-_MAX_CLASSES = 500  # maximum number of distinct labels; more labels raise an error
 
 
 @storable("TableModel", former_parameters={"learner": "estimator"})
@@ -339,12 +338,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
                     hint="pass a table: explain(X)",
                 )
             return self.estimator.explain()
-        if _is_source(X):
-            kept = list(self.encoder.columns_)
-            chunk = next(iter(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False, keep=kept)))
-        else:
-            chunk = self._memory_chunk(X, None, "explain", learn=False)
-        return self.explain_chunk(chunk, changes)
+        return self.explain_chunk(self._chunks_for_prediction(X, "explain", keeps=True)[0], changes)
 
     def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
         """Explain the predictions for a chunk of :meth:`rows`, read with all columns in ``keep``."""
@@ -360,32 +354,36 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         parts = self._chunks_for_prediction(X, method)
         return frames.concat_tables([rows_for_model(self.estimator, part) for part in parts])
 
-    def _chunks_for_prediction(self, X: Any, method: str) -> list[Chunk]:
+    def _chunks_for_prediction(self, X: Any, method: str, *, keeps: bool = False) -> list[Chunk]:
+        """Return the rows of a table as chunks; with ``keeps``, they also contain the columns of files."""
         if not is_ready(self.estimator):
             raise _not_fitted(method)
         if _is_source(X):
-            return list(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False))
+            kept = self.encoder.columns_ if keeps else ()
+            return list(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False, keep=kept))
         return [self._memory_chunk(X, None, method, learn=False)]
 
     def _memory_chunk(self, X: Any, y: Any, method: str, *, learn: bool) -> Chunk:
         """Return a table in memory as one encoded chunk. If ``y`` is None, all labels are 0."""
         source, encoder = f"TableModel.{method}", self.encoder
         known = encoder.columns_ if encoder.is_fitted else ()
-        categorical = encoder.categorical_ if known else ()
         try:
             X, times = self._without_time(X, source)
-            batch = frames.memory_batch(X, source, known, categorical, extend=learn)
+            batch = frames.memory_batch(X, source, known, extend=learn)
         except (TypeError, ValueError) as error:
             if isinstance(error, SteelyardError):
                 raise
             raise DataError(f"{error}", source=source) from error
         if learn or not known:
             self._add_columns(batch)
+        batch = encoder.complete(batch)
         labels = np.zeros(batch.n_rows) if y is None else column_or_1d(numpy_labels(y), warn=True)
         if len(labels) != batch.n_rows:
             raise DataError(f"X has {batch.n_rows} rows but y has {len(labels)} labels.", source=source)
         try:
-            rows, fixed = encoder.encode(batch, Place(source), 0, learn=learn)
+            rows, fixed, columns = encoder.encode_all(
+                batch, Place(source), 0, learn=learn, named=frames.is_table(X)
+            )
         except DataError as error:
             if error.hint is not None and error.hint.startswith("leave the column out"):
                 # The hint names the parameter drop=, which exists only for streams.
@@ -393,7 +391,6 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
                 raise DataError(error.message, source=source, hint=hint) from None
             raise
         kept = {name: batch.columns[name] for name in encoder.columns_ if name in batch.columns}
-        columns = encoder.rows_of_table(batch, rows, named=frames.is_table(X))
         return Chunk(rows, labels, 0, times, fixed, kept=kept, columns=columns)
 
     def _add_columns(self, batch: ColumnBatch) -> None:
@@ -419,7 +416,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             return X, None
         times = frames.with_dates(table, [self.time]).columns[self.time]
         if times.dtype == object:
-            times = frames.column_seconds(times, self.time, Place(source).of_row)
+            times = frames.column_seconds(times, self.time, Place(source))
         return table.without(self.time), times
 
     def _labelled_chunks(self, X: Any, y: Any, method: str, *, learn: bool) -> tuple[list[Chunk], str]:
@@ -437,7 +434,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         if y is None:
             source = f"TableModel.{method}"
             table = frames.table_batch(X, source)
-            y = LabelReader(self.target, _MAX_CLASSES).read(table.columns[self.target], Place(source), 0)
+            y = LabelReader(self.target).read(table.columns[self.target], Place(source), 0)
             X = table.without(self.target)
         return [self._memory_chunk(X, y, method, learn=learn)], "table"
 

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import queue
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.exceptions import DataError, ParameterError
-from steelyard.params import Integer, check_value
+from steelyard.exceptions import DataError
+from steelyard.params import Integer, OneOf, check_value
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table_source
-from steelyard.tables.column_checks import ColumnChecks, LabelReader
-from steelyard.tables.columns import ColumnBatch, Columns, check_exist
-from steelyard.tables.databases import is_address, open_database
-from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.column_checks import ColumnChecks
+from steelyard.tables.columns import ColumnBatch, Columns, RowError, check_exist
+from steelyard.tables.databases import open_database
+from steelyard.tables.encoding import LabelReader, TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.frames import column_seconds
-from steelyard.tables.source import BatchReader, TableSource, first_rows
+from steelyard.tables.source import TableSource, is_address
 from steelyard.tables.text_sources import CsvSource, JsonLinesSource
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FLUSH_SECONDS = 0.5  # time after which rows of a live feed are returned even if the chunk is not full
-ON_BAD_ROW = ("stop", "skip")
-UNLABELLED = ("refuse", "keep")
 _MAX_SEARCHED_LABELS = 1 << 20
+_MAX_QUEUED_BATCHES = 4  # limits the memory of batches that are read ahead
+_JOIN_SECONDS = 2.0
 
 
 class TableStream(RowStream):
@@ -73,15 +76,11 @@ class TableStream(RowStream):
         on_bad_row: str = "stop",
         unlabelled: str = "refuse",
     ) -> None:
-        choices = (("on_bad_row", on_bad_row, ON_BAD_ROW), ("unlabelled", unlabelled, UNLABELLED))
-        for name, value, allowed in choices:
-            if value not in allowed:
-                raise ParameterError(
-                    f"{name} must be one of {', '.join(allowed)}; got {value!r}.", source="open_stream"
-                )
-        self.chunk = check_chunk(chunk, "open_stream")
+        check_value("on_bad_row", on_bad_row, OneOf("stop", "skip"), "open_stream")
+        check_value("unlabelled", unlabelled, OneOf("refuse", "keep"), "open_stream")
         if limit is not None:
             check_value("limit", limit, Integer(1), "open_stream")
+        self.chunk = check_chunk(chunk, "open_stream")
         self.columns, self.encoder, self.limit = columns, encoder, limit
         self._source, self.learning = source, learn
         self._bytes: ByteSource | None = source.bytes_source
@@ -105,9 +104,8 @@ class TableStream(RowStream):
         self._checks = ColumnChecks(checked, named, self.name, source.time_names)
         self._done = 0
         self._reader: BatchReader | None = None
-        self._bad_rows = source.bad_rows
-        self._bad_rows.skip = on_bad_row == "skip"
-        self.bad_rows = self._bad_rows.messages
+        source.skips_bad_rows = on_bad_row == "skip"
+        self.bad_rows = source.skipped
 
     def keep(self, names: Sequence[str]) -> Self:
         """Return the given columns unchanged in ``chunk.kept``, whether or not they are features."""
@@ -132,7 +130,7 @@ class TableStream(RowStream):
                 for message in self._checks.add(batch):
                     self._notice(message)
                 end = self._done + batch.n_rows
-                yield from self._bad_rows.good_parts(batch, self._done, self._encode)
+                yield from self._good_chunks(batch, self._done)
                 self._done = end
         finally:
             self.stop()
@@ -151,7 +149,7 @@ class TableStream(RowStream):
     @property
     def n_bad_rows(self) -> int:
         """Number of skipped rows."""
-        return self._bad_rows.n_skipped
+        return self._source.n_skipped
 
     def fraction_read(self) -> float | None:
         """Return the fraction of the stream that has been read."""
@@ -173,6 +171,24 @@ class TableStream(RowStream):
         self.notices.append(message)
         self.on_notice(message)
 
+    def _good_chunks(self, batch: ColumnBatch, first_row: int) -> Iterator[Chunk]:
+        """Yield each run of good rows as a chunk."""
+        while batch.n_rows:
+            bad, good = None, batch
+            while good.n_rows:
+                try:
+                    chunk = self._encode(good, first_row)
+                except RowError as error:  # earlier rows may be bad in other columns, so they are tried next
+                    bad, good = error, good.take(0, error.row - first_row)
+                else:
+                    yield chunk
+                    break
+            if bad is None:
+                return
+            self._source.reject(bad)
+            first_row += good.n_rows + 1
+            batch = batch.take(good.n_rows + 1, batch.n_rows)
+
     def _encode(self, batch: ColumnBatch, first_row: int) -> Chunk:
         place = self._source.place
         if not self.encoder.is_fitted:
@@ -182,11 +198,10 @@ class TableStream(RowStream):
         codes = None
         if target is not None:
             y, codes = self._labels.encode(batch.columns[target], place, first_row)
-        times = None if time is None else column_seconds(batch.columns[time], time, place.of_row, first_row)
-        X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
+        times = None if time is None else column_seconds(batch.columns[time], time, place, first_row)
+        X, fixed, columns = self.encoder.encode_all(batch, place, first_row, learn=self.learning)
         kept = {name: batch.columns[name] for name in self._kept}
         table = None if codes is None else self._labels.table
-        columns = self.encoder.rows_of_table(batch, X)
         self._done = first_row + batch.n_rows
         chunk = Chunk(X, y, first_row, times, fixed, codes, table, kept, columns=columns)
         if target is None or self._labels.unlabelled == "refuse":
@@ -294,6 +309,109 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
     return labels.table.find(text) is not None, labels.table.labels
 
 
+def first_rows(batches: Iterator[ColumnBatch], limit: int | None) -> Iterator[ColumnBatch]:
+    """Yield the first ``limit`` rows of the batches, or all if it is None."""
+    if limit is None:
+        yield from batches
+        return
+    for batch in batches:
+        yield batch.take(0, limit)
+        limit -= batch.n_rows
+        if limit <= 0:
+            return
+
+
+@dataclass
+class _End:
+    """Marker of the end of the batches, with the error that ended them, if any."""
+
+    error: BaseException | None = None
+
+
+class BatchReader:
+    """Reader of batches, optionally in a background thread.
+
+    Parsing releases the GIL, so with two cores, reading ahead does not slow down the consumer. The thread
+    also allows a consumer of a live feed to wait with a timeout. If ``threaded``, only the thread uses the
+    iterator of batches.
+    """
+
+    def __init__(self, batches: Iterator[ColumnBatch], *, threaded: bool) -> None:
+        self._batches = batches
+        self.n_rows = 0  # number of rows read so far
+        self._queue: queue.Queue[ColumnBatch | _End] = queue.Queue(_MAX_QUEUED_BATCHES)
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._read_ahead, name="steelyard reader", daemon=True)
+            self._thread.start()
+
+    def chunks(self, size: int, flush_seconds: float | None = None) -> Iterator[ColumnBatch]:
+        """Yield batches of ``size`` rows.
+
+        An error of the source is raised after all rows before it have been returned. With ``flush_seconds``,
+        rows that have waited for this time are returned as a smaller batch.
+        """
+        pending: list[ColumnBatch] = []
+        n_pending, since = 0, 0.0
+        while True:
+            timeout = None
+            if flush_seconds is not None and n_pending:
+                timeout = max(0.0, since + flush_seconds - time.monotonic())
+            batch = self._next(timeout)
+            if isinstance(batch, _End):
+                break
+            if batch is None:  # flush_seconds have passed
+                yield ColumnBatch.concat(pending)
+                pending, n_pending = [], 0
+                continue
+            since = since if n_pending else time.monotonic()
+            begin = 0
+            while n_pending + batch.n_rows - begin >= size:
+                end = begin + size - n_pending
+                yield ColumnBatch.concat([*pending, batch.take(begin, end)])
+                pending, n_pending, begin, since = [], 0, end, time.monotonic()
+            if begin < batch.n_rows:
+                pending.append(batch.take(begin, batch.n_rows))
+                n_pending += batch.n_rows - begin
+        if n_pending:
+            yield ColumnBatch.concat(pending)
+        if batch.error is not None:
+            raise batch.error
+
+    def close(self) -> None:
+        """Stop reading and wait for the thread, but at most two seconds, because a pipe may block it."""
+        self._closed.set()
+        if self._thread is not None:
+            with suppress(queue.Empty):  # with an empty queue the thread can put its last batch and end
+                while True:
+                    self._queue.get_nowait()
+            self._thread.join(timeout=_JOIN_SECONDS)
+
+    def _next(self, timeout: float | None) -> ColumnBatch | _End | None:
+        """Return the next batch or the end marker, or None if nothing arrives within ``timeout`` seconds."""
+        try:
+            return self._read() if self._thread is None else self._queue.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def _read(self) -> ColumnBatch | _End:
+        try:
+            batch = next(self._batches, _End())
+        except BaseException as error:
+            if self._thread is None and not isinstance(error, Exception):
+                raise  # for example KeyboardInterrupt
+            return _End(error)
+        self.n_rows += 0 if isinstance(batch, _End) else batch.n_rows
+        return batch
+
+    def _read_ahead(self) -> None:
+        item: ColumnBatch | _End | None = None
+        while not (self._closed.is_set() or isinstance(item, _End)):
+            item = self._read()
+            self._queue.put(item)
+
+
 def open_source(source: Any) -> TableSource:
     """Return the reader of a source. Files are recognised by their first bytes."""
     if is_address(source):
@@ -317,6 +435,12 @@ def _reader_of(data: ByteSource) -> TableSource:
         return arrow_file_source(data)
     if not data.head:
         raise DataError("the file is empty.", source=data.name)
+    if data.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(
+            "this is text in UTF-16; expected UTF-8.",
+            source=data.name,
+            hint="convert the file, for example: iconv -f UTF-16 -t UTF-8 OLD > NEW",
+        )
     position = data.head.find(b"\0")
     if position >= 0:
         raise DataError(
@@ -324,7 +448,7 @@ def _reader_of(data: ByteSource) -> TableSource:
             source=data.name,
             hint="tables can be CSV, TSV or JSON lines (also compressed with gzip), Parquet and Arrow",
         )
-    begin = data.head.removeprefix(_BYTE_ORDER_MARK).lstrip()
+    begin = data.head.removeprefix(codecs.BOM_UTF8).lstrip()
     if begin.startswith(b"{"):
         return JsonLinesSource(data)
     if begin.startswith(b"[") and begin[1:].lstrip().startswith((b"{", b"[")):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,13 +23,14 @@ from steelyard.exceptions import DataError
 from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow
 from steelyard.tables.columns import ColumnBatch, Columns, Place
 from steelyard.tables.files import ByteSource, without_header
-from steelyard.tables.source import TableSource, rows_before_error
+from steelyard.tables.source import TableSource
 
 BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 4096
 _SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
 _MAX_TEXT_SHARE = 0.1  # with a smaller share of texts, the column is numeric and the texts are errors
 _MAX_FIELD_CHARACTERS = 1 << 20
+_UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, after decoding with surrogateescape
 _MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disabled
 _CELL_HINT = (
     "if this is a column of categories, say so with categorical= (--categorical on the command line), or "
@@ -61,19 +63,22 @@ class TextSource(TableSource):
         self, rows: Iterable[Any], wanted: list[str], kinds: Mapping[str, str], first_row: int
     ) -> Iterator[ColumnBatch]:
         """Parse rows one by one. An error is raised after all earlier rows were returned."""
-        good = self._good_rows(rows, wanted, kinds, first_row)
-        while True:
-            batch, error = rows_before_error(good, _BATCH_ROWS)
+        good, error = self._good_rows(rows, wanted, kinds, first_row), None
+        while error is None:
+            batch: list[list[Any]] = []
+            try:
+                batch.extend(islice(good, _BATCH_ROWS))
+            except DataError as failure:
+                error = failure
             if batch:
                 columns = {
                     name: np.array(values, dtype=object if kinds[name] == "text" else np.float64)
                     for name, values in zip(wanted, zip(*batch, strict=True), strict=True)
                 }
                 yield ColumnBatch(columns, len(batch))
-            if error is not None:
-                raise error
-            if not batch:
+            elif error is None:
                 return
+        raise error
 
     def _good_rows(
         self, rows: Iterable[Any], wanted: list[str], kinds: Mapping[str, str], n_rows: int
@@ -91,7 +96,7 @@ class TextSource(TableSource):
                     values.append(read(cell))
             except DataError as error:
                 where = self.place.of_row(n_rows, None if cells is None else wanted[len(values)])
-                self.bad_rows.handle(DataError(error.message, source=where, hint=error.hint), n_rows)
+                self.reject(DataError(error.message, source=where, hint=error.hint), n_rows)
             else:
                 n_rows += 1
                 yield values
@@ -111,7 +116,10 @@ class CsvSource(TextSource):
         head = list(islice(self._lines(io.BytesIO(self._complete_head_lines())), _SAMPLE_ROWS + 1))
         if not head:
             raise DataError("the file is empty.", source=data.name)
-        self.names = [name.strip() for name in head[0]]
+        try:
+            self.names = [_decoded(name).strip() for name in head[0]]
+        except DataError as error:
+            raise error.with_source(self.place.of_row(-1)) from None
         self._index = {name: k for k, name in enumerate(self.names)}
         self._sample = [row for row in head[1:] if len(row) == len(self.names)]
         if not head[1:]:
@@ -123,22 +131,42 @@ class CsvSource(TextSource):
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
         kinds = {name: kinds[name] for name in wanted}
-        parsers: list[Callable[[bytes], ColumnBatch | None]] = []  # fastest first
-        if set(kinds.values()) == {"number"}:
-            parsers.append(NumberParser(self.names, self.delimiter, wanted))
-        if has_pyarrow():
-            parsers.append(_ArrowParser(self.names, self.delimiter, kinds))
+        is_numeric = set(kinds.values()) == {"number"}
+        parse_numbers = NumberParser(self.names, self.delimiter, wanted) if is_numeric else None
         n_rows = 0
         for number, block in enumerate(self.data.blocks(BLOCK_BYTES)):
             lines = block if number else without_header(block)
             if not lines or lines.isspace():
                 continue
-            parsed = next((batch for parse in parsers if (batch := parse(lines)) is not None), None)
+            parsed = None if parse_numbers is None else parse_numbers(lines)
+            parsed = self._parsed_by_arrow(lines, kinds) if parsed is None else parsed
             n_before = n_rows + 1 + len(self.place.skipped)
             rows = self._lines(io.BytesIO(lines), n_before)
             for batch in self._parsed(rows, wanted, kinds, n_rows) if parsed is None else [parsed]:
                 yield batch
                 n_rows += batch.n_rows
+
+    def _parsed_by_arrow(self, lines: bytes, kinds: Mapping[str, str]) -> ColumnBatch | None:
+        """Parse lines with pyarrow; return None if it is not installed or rejects the lines."""
+        if not has_pyarrow():
+            return None
+        import pyarrow as pa
+        from pyarrow import csv
+
+        types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
+        read = csv.ReadOptions(use_threads=False, column_names=self.names, block_size=len(lines) + 1)
+        parse = csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in lines)
+        convert = csv.ConvertOptions(
+            column_types={name: types[kind] for name, kind in kinds.items()},
+            include_columns=list(kinds),
+            strings_can_be_null=True,
+        )
+        try:
+            table = csv.read_csv(pa.BufferReader(lines), read, parse, convert)
+        except pa.ArrowInvalid:
+            return None
+        columns = {name: table.column(name).combine_chunks() for name in kinds}
+        return arrow_batch(columns, kinds, table.num_rows)
 
     def _cells(self, row: list[str], wanted: list[str]) -> list[str]:
         if len(row) != len(self.names):
@@ -149,7 +177,8 @@ class CsvSource(TextSource):
         return [row[self._index[name]] for name in wanted]
 
     def _lines(self, stream: Any, n_lines_before: int = 0) -> Iterator[list[str]]:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        # Bytes that are not UTF-8 become surrogates, so that only their own cells are errors.
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         csv.field_size_limit(_MAX_FIELD_CHARACTERS)
         reader = csv.reader(text, delimiter=self.delimiter)
         while True:
@@ -157,17 +186,12 @@ class CsvSource(TextSource):
                 row = next(reader)
             except StopIteration:
                 return
-            except UnicodeDecodeError as error:
-                raise self._no_text(n_lines_before + reader.line_num, error) from error
             except csv.Error as error:
-                self.bad_rows.handle(self._no_text(n_lines_before + reader.line_num, error))
+                where = f"{self.data.name}, line {n_lines_before + reader.line_num + 1:,}"
+                self.reject(DataError(f"{where}: this is not text with columns: {error}."))
                 continue
             if row:
                 yield row
-
-    def _no_text(self, n_lines_before: int, error: Exception) -> DataError:
-        where = f"{self.data.name}, line {n_lines_before + 1:,}"
-        return DataError(f"{where}: this is not text with columns: {error}.")
 
 
 class JsonLinesSource(TextSource):
@@ -215,7 +239,8 @@ class JsonLinesSource(TextSource):
 def _json_record(line: bytes) -> dict[str, Any]:
     """Return the object in a line, whose values must be numbers, texts, booleans or null."""
     try:
-        record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_unique_names)
+        text = _decoded(line.decode("utf-8-sig", "surrogateescape"))
+        record = json.loads(text, object_pairs_hook=_unique_names)
     except DataError:
         raise
     except ValueError as error:
@@ -307,7 +332,19 @@ def _boolean(text: str) -> float:
 
 
 def _text(text: str) -> str | None:
-    return None if text in _MISSING else text
+    return None if text in _MISSING else _decoded(text)
+
+
+def _decoded(text: str) -> str:
+    """Return a text that was decoded from UTF-8; raise DataError if it contains other bytes."""
+    other = None if text.isascii() else _UNDECODED.search(text)
+    if other is None:
+        return text
+    found = text[max(0, other.start() - 20) : other.end()].encode("utf-8", "surrogateescape")
+    raise DataError(
+        f"expected text in UTF-8; got the byte 0x{found[-1]:02x}, the last of {found!r}.",
+        hint="convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW",
+    )
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "text": _text}
@@ -330,34 +367,3 @@ class NumberParser:
             self._n_failures += 1
             return None
         return ColumnBatch.from_matrix(self._wanted, matrix)
-
-
-class _ArrowParser:
-    """Parser that calls pyarrow's CSV reader once per block."""
-
-    def __init__(self, names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> None:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
-        self._kinds = kinds
-        self._read = csv.ReadOptions(use_threads=False, column_names=list(names))
-        self._parse = csv.ParseOptions(delimiter=delimiter)
-        self._convert = csv.ConvertOptions(
-            column_types={name: types[kind] for name, kind in kinds.items()},
-            include_columns=list(kinds),
-            strings_can_be_null=True,
-        )
-
-    def __call__(self, lines: bytes) -> ColumnBatch | None:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        self._read.block_size = len(lines) + 1
-        self._parse.newlines_in_values = b'"' in lines
-        try:
-            table = csv.read_csv(pa.BufferReader(lines), self._read, self._parse, self._convert)
-        except pa.ArrowInvalid:
-            return None
-        columns = {name: table.column(name).combine_chunks() for name in self._kinds}
-        return arrow_batch(columns, self._kinds, table.num_rows)
