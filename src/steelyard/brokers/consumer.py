@@ -193,19 +193,16 @@ class Consumer:
             except PositionMoved:
                 pass  # these messages were already consumed, so continue after them
             except Exception as error:  # noqa: BLE001  the thread must survive; it opens the topic again
-                self._failed(error)
+                reason = str(error) if isinstance(error, SteelyardError) else location(error)
+                if reason != self.error:
+                    _log.error("%s of model %r: %s", self.topic, self.model, reason)
+                self.state, self.error = "retries", reason
+                self._close_sinks()
             backoff = _FIRST_BACKOFF_SECONDS if self.n_messages > n_before else backoff
             self._stopping.wait(backoff)
             backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
         self._close_sinks()
         self.state = "stopped"
-
-    def _failed(self, error: Exception) -> None:
-        reason = str(error) if isinstance(error, SteelyardError) else location(error)
-        if reason != self.error:
-            _log.error("%s of model %r: %s", self.topic, self.model, reason)
-        self.state, self.error = "retries", reason
-        self._close_sinks()
 
     def _close_sinks(self) -> None:
         sinks, self._sinks = self._sinks, {}

@@ -62,10 +62,6 @@ class RequestFuture:
                 self._state = _RUNNING
             return self._state == _RUNNING
 
-    def cancelled(self) -> bool:
-        """Return whether the request was cancelled."""
-        return self._state == _CANCELLED
-
     def done(self) -> bool:
         """Return whether the request is finished or cancelled."""
         return self._state >= _CANCELLED

@@ -6,7 +6,7 @@ import platform
 import threading
 import time
 from bisect import bisect_left
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -33,49 +33,47 @@ _N_INTERVALS = (180, 672)  # number of intervals that are kept (three hours and 
 _LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # upper bounds in seconds, from 0.5 ms to 4 s
 _LABEL_DELAY_BOUNDS = (1.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
 _BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-# Help texts of metrics, by the kind of family and the name without the prefix "steelyard_".
-_FAILED_WRITES = {"write_failures": "Groups of requests that could not be written."}
-_FAILED_ERASURES = {"erase_failures": "Failed attempts to erase forgotten rows from the disk."}
-_COUNTERS_OF_MODEL = {"rows_learned": "Rows learned."}
-_OF_PROCESS = {
-    "leader": "Whether this process learns (1) or follows (0).",
-    "writer_alive": "Whether the writer thread runs.",
-    "follower_lag_seconds": "Time since a follower last read the store.",
-    "requests_waiting": "Requests in the queue of the writer.",
-    "store_up": "Whether the store can be read.",
-    "store_bytes": "Size of the store.",
-    "disk_free_bytes": "Free space of the disk with the store.",
-}
-_OF_MODEL = {
-    "model_rows": "Rows in the model.",
-    "model_version": "Version of a model.",
-    "model_g_mean": "G-mean of recent predictions.",
-    "model_auc": "AUC of recent predictions.",
-    "model_drifts": "Drifts found so far.",
-    "model_drift_evidence": "Evidence for a drift since the last drift. A drift is reported at 1.",
-    "labels_waiting": "Rows that wait for labels.",
-    "snapshot_age_seconds": "Time since the last snapshot.",
-    "challenger": "Whether a challenger learns in shadow.",
-    "rows_quarantined": "Rows in quarantine.",
-}
-_OF_RATE = {
-    "model_realised_rate": "Observed rate of alarms, recall or precision since the model was created.",
-    "model_realised_rate_low": "Lower limit of the rate.",
-    "model_realised_rate_high": "Upper limit of the rate.",
-    "model_promised_rate": "Target rate.",
-}
-_GAUGES_OF_TOPIC = {
-    "topic_up": "Whether a topic is being read.",
-    "topic_lag": "Messages that were not read yet.",
-    "topic_rows_per_second": "Rows consumed per second, recently.",
-}
-_COUNTERS_OF_TOPIC = {
-    "topic_messages": "Messages consumed since the start of the process.",
-    "topic_rows": "Rows consumed since the start of the process.",
-    "topic_dead_letters": "Messages sent to the dead-letter topic.",
-}
+# Metrics that are computed at each scrape: name without the prefix "steelyard_", labels and help text.
+_COUNTERS = (
+    ("write_failures", "reason", "Groups of requests that could not be written."),
+    ("erase_failures", "", "Failed attempts to erase forgotten rows from the disk."),
+    ("rows_learned", "model", "Rows learned."),
+    ("topic_messages", "model role", "Messages consumed since the start of the process."),
+    ("topic_rows", "model role", "Rows consumed since the start of the process."),
+    ("topic_dead_letters", "model role", "Messages sent to the dead-letter topic."),
+)
+_GAUGES = (
+    ("leader", "", "Whether this process learns (1) or follows (0)."),
+    ("writer_alive", "", "Whether the writer thread runs."),
+    ("follower_lag_seconds", "", "Time since a follower last read the store."),
+    ("requests_waiting", "", "Requests in the queue of the writer."),
+    ("store_up", "", "Whether the store can be read."),
+    ("store_bytes", "", "Size of the store."),
+    ("disk_free_bytes", "", "Free space of the disk with the store."),
+    ("topic_up", "model role", "Whether a topic is being read."),
+    ("topic_lag", "model role", "Messages that were not read yet."),
+    ("topic_rows_per_second", "model role", "Rows consumed per second, recently."),
+    ("model_rows", "model", "Rows in the model."),
+    ("model_version", "model", "Version of a model."),
+    ("model_g_mean", "model", "G-mean of recent predictions."),
+    ("model_auc", "model", "AUC of recent predictions."),
+    ("model_drifts", "model", "Drifts found so far."),
+    ("model_drift_evidence", "model", "Evidence for a drift since the last drift. A drift is reported at 1."),
+    ("labels_waiting", "model", "Rows that wait for labels."),
+    ("snapshot_age_seconds", "model", "Time since the last snapshot."),
+    ("challenger", "model", "Whether a challenger learns in shadow."),
+    ("rows_quarantined", "model", "Rows in quarantine."),
+    (
+        "model_realised_rate",
+        "model rate",
+        "Observed rate of alarms, recall or precision since the model was created.",
+    ),
+    ("model_realised_rate_low", "model rate", "Lower limit of the rate."),
+    ("model_realised_rate_high", "model rate", "Upper limit of the rate."),
+    ("model_promised_rate", "model rate", "Target rate."),
+)
 # Values by name and labels. A value None is left out.
-Values = dict[str, dict[tuple[str, ...], float | None]]
+Values = defaultdict[str, dict[tuple[str, ...], float | None]]
 
 
 class Metrics(Collector):
@@ -158,23 +156,21 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Any]:
         """Yield the metrics that are computed at each scrape."""
-        statistics = self._writer.statistics
         yield self._build
-        values: Values = {
-            "write_failures": _by_label({"none": 0, **statistics.write_failures}),
-            "erase_failures": {(): statistics.erase_failures},
-        }
-        yield from _families(CounterMetricFamily, _FAILED_WRITES, ["reason"], values)
-        yield from _families(CounterMetricFamily, _FAILED_ERASURES, [], values)
-        process: Values = {name: {(): value} for name, value in self.process().items()}
-        yield from _families(GaugeMetricFamily, _OF_PROCESS, [], process)
-        topics = self._topics()
-        yield from _families(GaugeMetricFamily, _GAUGES_OF_TOPIC, ["model", "role"], topics)
-        yield from _families(CounterMetricFamily, _COUNTERS_OF_TOPIC, ["model", "role"], topics)
-        models = self._models()
-        yield from _families(CounterMetricFamily, _COUNTERS_OF_MODEL, ["model"], models)
-        yield from _families(GaugeMetricFamily, _OF_MODEL, ["model"], models)
-        yield from _families(GaugeMetricFamily, _OF_RATE, ["model", "rate"], models)
+        values: Values = defaultdict(dict)
+        values["write_failures"] = _by_label({"none": 0, **self._writer.statistics.write_failures})
+        values["erase_failures"][()] = self._writer.statistics.erase_failures
+        for name, value in self.process().items():
+            values[name][()] = value
+        self._add_topics(values)
+        self._add_models(values)
+        for kind, table in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
+            for name, labels, text in table:
+                family = kind(f"steelyard_{name}", text, labels=labels.split())
+                for key, value in values[name].items():
+                    if value is not None:
+                        family.add_metric(list(key), value)
+                yield family
 
     def process(self) -> dict[str, Any]:
         """Return the values of the process, with None for the sizes of a store that cannot be read."""
@@ -193,18 +189,15 @@ class Metrics(Collector):
             "disk_free_bytes": free,
         }
 
-    def _topics(self) -> Values:
-        values: Values = {name: {} for name in (*_GAUGES_OF_TOPIC, *_COUNTERS_OF_TOPIC)}
+    def _add_topics(self, values: Values) -> None:
         for consumer in self._consumers:
             found = consumer.describe()
             found["up"] = float(found["state"] == "reads")
-            for name, known in values.items():
-                known[consumer.model, found["role"]] = found[name.removeprefix("topic_")]
-        return values
+            for name in ("up", "lag", "rows_per_second", "messages", "rows", "dead_letters"):
+                values[f"topic_{name}"][consumer.model, found["role"]] = found[name]
 
-    def _models(self) -> Values:
+    def _add_models(self, values: Values) -> None:
         writer = self._writer
-        values: Values = {name: {} for name in (*_COUNTERS_OF_MODEL, *_OF_MODEL, *_OF_RATE)}
         for name, published in list(writer.published.items()):
             measures, (n_drifts, evidence) = published.measures, published.drift_gauges or (None, None)
             found = {
@@ -220,35 +213,27 @@ class Metrics(Collector):
             for metric, value in found.items():
                 values[metric][(name,)] = value
             for one in published.realised_rates():
-                rates = (one["rate"], *one["interval"], one["promised"])
-                for metric, rate in zip(_OF_RATE, rates, strict=True):
-                    values[metric][name, one["name"]] = rate
+                low, high = one["interval"]
+                rates = {"realised_rate": one["rate"], "promised_rate": one["promised"]}
+                rates |= {"realised_rate_low": low, "realised_rate_high": high}
+                for metric, rate in rates.items():
+                    values[f"model_{metric}"][name, one["name"]] = rate
         now = writer.clock()
         values["labels_waiting"] = _by_label(writer.waiting_labels())
         values["snapshot_age_seconds"] = _by_label({n: now - at for n, at in writer.snapshot_times().items()})
         with suppress(*writer.store.errors):
             values["rows_quarantined"] = _by_label(writer.store.quarantine_sizes())
-        return values
 
 
 def _by_label(values: Mapping[str, float]) -> dict[tuple[str, ...], float | None]:
     return {(label,): value for label, value in values.items()}
 
 
-def _families(kind: Any, texts: Mapping[str, str], labels: Sequence[str], values: Values) -> Iterable[Any]:
-    for name, text in texts.items():
-        family = kind(f"steelyard_{name}", text, labels=labels)
-        for key, value in values[name].items():
-            if value is not None:
-                family.add_metric(list(key), value)
-        yield family
-
-
 class IntervalCounts:
     """Counts of values by upper bound, with a last interval for larger values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
+        self.bounds = bounds
         self.counts = [0] * (len(self.bounds) + 1)
 
     def add(self, value: float) -> None:
@@ -275,19 +260,16 @@ class _Interval:
 
     def __init__(self) -> None:
         self.errors = self.refused = 0
-        self.latencies = {verb: IntervalCounts(_LATENCY_BOUNDS) for verb in ("learn", "predict")}
+        self.latencies = {verb: IntervalCounts(_LATENCY_BOUNDS) for verb in _VERBS}
         self.label_delays = IntervalCounts(_LABEL_DELAY_BOUNDS)
 
     def point(self, at: float) -> dict[str, Any]:
-        learn, predict = self.latencies["learn"], self.latencies["predict"]
         return {
             "at": at,
-            "learn": learn.n_values,
-            "predict": predict.n_values,
+            **{verb: counts.n_values for verb, counts in self.latencies.items()},
             "errors": self.errors,
             "refused": self.refused,
-            "learn_ms": learn.quantile(0.99, unit=1000.0),
-            "predict_ms": predict.quantile(0.99, unit=1000.0),
+            **{f"{verb}_ms": counts.quantile(0.99, unit=1000.0) for verb, counts in self.latencies.items()},
             "label_delay": self.label_delays.quantile(0.5),
             "labels": self.label_delays.n_values,
         }
@@ -305,7 +287,7 @@ class Activity:
         self._current: dict[str, tuple[int, list[_Interval]]] = {}
 
     def request(self, model: str, verb: str, status: int, seconds: float) -> None:
-        if status < 400 and verb not in {"learn", "predict"}:
+        if status < 400 and verb not in _VERBS:
             return
         for interval in self._intervals(model):
             if status < 400:

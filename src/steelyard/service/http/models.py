@@ -19,7 +19,7 @@ from steelyard.persistence import to_bytes
 from steelyard.service import commands
 from steelyard.service.errors import NotFoundError, QueueFullError, StaleVersionError, Unavailable
 from steelyard.service.http.responses import JSON, Problem, file_response
-from steelyard.service.http.routes import ANY, BINARY, MODEL, MODELS, NOT_READY, route
+from steelyard.service.http.routes import ANY, BINARY, EVENTS, MODEL, MODELS, NOT_READY, route
 from steelyard.service.http.service import seconds
 from steelyard.service.published import PublishedModel
 from steelyard.service.spec import Spec
@@ -289,7 +289,7 @@ def _integer(request: Request, name: str, default: int) -> int:
 # -- event streams --------------------------------------------------------------------------
 
 
-@route("GET", f"{MODEL}/events", "predict")
+@route("GET", f"{MODEL}/events", "predict", response=EVENTS)
 async def events(service: Service, request: Request, name: str) -> Response:
     """Send a server-sent event whenever the model changes."""
     service.model(name)
@@ -297,7 +297,7 @@ async def events(service: Service, request: Request, name: str) -> Response:
     if len(streams.listeners) >= limit:
         raise QueueFullError(f"there are {limit} event streams already.")
     headers = {"Cache-Control": "no-store"}
-    return StreamingResponse(streams.lines(request, name), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(streams.lines(request, name), media_type=EVENTS, headers=headers)
 
 
 # -- federated models ------------------------------------------------------------------------
