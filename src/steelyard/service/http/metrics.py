@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import threading
 import time
@@ -13,12 +14,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    InfoMetricFamily,
-)
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from steelyard.service.writer import Writer
@@ -105,14 +102,10 @@ class Metrics(Collector):
         self._registry.register(writer.statistics.commit_seconds)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
-        self._build = InfoMetricFamily(
-            "steelyard_build",
-            "Versions of library and Python, and the kind of store.",
-            value={
-                "version": version("steelyard"),
-                "python": platform.python_version(),
-                "store": type(writer.store).__name__.removesuffix("Store").lower(),
-            },
+        store = type(writer.store).__name__.removesuffix("Store").lower()
+        text = "Versions of library and Python, and the kind of store."
+        Info("steelyard_build", text, registry=self._registry).info(
+            {"version": version("steelyard"), "python": platform.python_version(), "store": store}
         )
         self._recent: dict[tuple[str, str], deque[float]] = {}
 
@@ -156,7 +149,6 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Any]:
         """Yield the metrics that are computed at each scrape."""
-        yield self._build
         values: Values = defaultdict(dict)
         values["write_failures"] = _by_label({"none": 0, **self._writer.statistics.write_failures})
         values["erase_failures"][()] = self._writer.statistics.erase_failures
@@ -220,7 +212,9 @@ class Metrics(Collector):
                     values[f"model_{metric}"][name, one["name"]] = rate
         now = writer.clock()
         values["labels_waiting"] = _by_label(writer.waiting_labels())
-        values["snapshot_age_seconds"] = _by_label({n: now - at for n, at in writer.snapshot_times().items()})
+        times = {name: session.snapshot_at for name, session in writer.all_sessions().items()}
+        ages = {name: now - at for name, at in times.items() if at > -math.inf}
+        values["snapshot_age_seconds"] = _by_label(ages)
         with suppress(*writer.store.errors):
             values["rows_quarantined"] = _by_label(writer.store.quarantine_sizes())
 

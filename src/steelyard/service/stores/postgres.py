@@ -55,7 +55,10 @@ ALTER TABLE chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
 _TABLES_WITH_ROWS = frozenset(
-    ["chunks", "row_index", "waiting", "events", "snapshots", "answers", "answer_index", "quarantine"]
+    (
+        *("chunks", "row_index", "waiting", "early_labels", "quarantine"),
+        *("events", "snapshots", "answers", "answer_index"),
+    )
 )
 
 
