@@ -63,7 +63,11 @@ class Forgetting:
         snapshot = session.encoded_snapshot(now) if deletes_history else None
         for chunk, split in affected.items():
             session.rewrite_chunk(chunk, split)
-        selection = {"ids": request.ids or (), "subject": request.subject, "before": request.before}
+        selection: dict[str, Any] = {
+            "ids": request.ids or (),
+            "subject": request.subject,
+            "before": request.before,
+        }
         n_pending = self.store.drop_pending(self.name, **selection)
         session.n_pending -= n_pending
         self.store.drop_early_labels(self.name, request.ids or ())

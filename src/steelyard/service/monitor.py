@@ -217,7 +217,6 @@ class RecentRows:
         self._reference: list[ColumnBatch] = []
 
     def add(self, batch: ColumnBatch) -> None:
-        """Add learned rows."""
         self.n_seen += batch.n_rows
         limit = self._limit
         if not limit:  # the limit is set once, because the columns of a model do not change

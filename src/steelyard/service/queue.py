@@ -63,7 +63,6 @@ class RequestFuture:
             return self._state == _RUNNING
 
     def done(self) -> bool:
-        """Return whether the request is finished or cancelled."""
         return self._state >= _CANCELLED
 
     def finish(self, outcome: dict[str, Any] | BaseException) -> None:

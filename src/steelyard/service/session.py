@@ -98,7 +98,6 @@ class ModelSession:
             raise FileFormatError(message, source=f"model {self.engine.name!r}, chunk {chunk}") from error
 
     def times(self, chunk: int) -> FloatArray:
-        """Return the times of the rows of a chunk."""
         return self.unpacked(chunk)[1]
 
     def active_rows(self, chunk: int) -> tuple[ColumnBatch, FloatArray]:
@@ -556,7 +555,6 @@ class ModelSession:
         )
 
     def rewrite_chunk(self, chunk: int, split: SplitChunk) -> None:
-        """Replace a stored chunk by the rows to keep."""
         spec, keep = self.engine.spec, split.keep
         if not keep.n_rows:
             self.store.drop_chunks([chunk])

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import Any
 
 import msgspec
 
@@ -402,7 +401,7 @@ class Writer(ModelOwner):
             session, current = self.sessions.get(name), self.published.get(name)
             if session is None:
                 if self.published.pop(name, None) is not None:
-                    self._notify(name, {"deleted": True})
+                    self._notify(name)
                 continue
             committed = self._speculation.committed_model(name)
             if current is not None and current.version == (committed or session.engine).version:
@@ -411,12 +410,12 @@ class Writer(ModelOwner):
             if current is not None:
                 published.warm_up(current)
             self.published[name] = published
-            self._notify(name, {"version": published.version, "rows": published.n_rows})
+            self._notify(name)
 
-    def _notify(self, name: str, change: dict[str, Any]) -> None:
+    def _notify(self, name: str) -> None:
         for listener in list(self.listeners):
             with suppress(Exception):  # an error in a listener must not affect the responses
-                listener(name, change)
+                listener(name)
 
     def _next_learning(self) -> Callable[[], None] | None:
         return self._speculation.prepare(_MAX_GROUP_REQUESTS) if self.queue else None

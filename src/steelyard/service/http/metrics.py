@@ -7,6 +7,7 @@ import platform
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter as Counts
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -223,28 +224,20 @@ def _by_label(values: Mapping[str, float]) -> dict[tuple[str, ...], float | None
     return {(label,): value for label, value in values.items()}
 
 
-class IntervalCounts:
-    """Counts of values by upper bound, with a last interval for larger values."""
+def _upper_bound(value: float, bounds: Sequence[float]) -> float:
+    """Return the smallest bound that is not below the value, or twice the last bound if there is none."""
+    place = bisect_left(bounds, value)
+    return bounds[place] if place < len(bounds) else 2.0 * bounds[-1]
 
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(self.bounds) + 1)
 
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-
-    @property
-    def n_values(self) -> int:
-        return sum(self.counts)
-
-    def quantile(self, share: float, unit: float = 1.0) -> float | None:
-        """Return the upper bound of the interval of a quantile, times ``unit``, or None without values."""
-        reached, total = 0, self.n_values
-        for bound, count in zip(self.bounds, self.counts, strict=False):
-            reached += count
-            if total and reached >= share * total:
-                return unit * bound
-        return 2.0 * unit * self.bounds[-1] if total else None
+def _quantile(counts: Counts[float], share: float, unit: float = 1.0) -> float | None:
+    """Return a quantile of values that are counted by upper bound, or None without values."""
+    reached, total = 0, counts.total()
+    for bound in sorted(counts):
+        reached += counts[bound]
+        if reached >= share * total:
+            return unit * bound
+    return None
 
 
 class _Interval:
@@ -254,18 +247,19 @@ class _Interval:
 
     def __init__(self) -> None:
         self.errors = self.refused = 0
-        self.latencies = {verb: IntervalCounts(_LATENCY_BOUNDS) for verb in _VERBS}
-        self.label_delays = IntervalCounts(_LABEL_DELAY_BOUNDS)
+        # Numbers of values by upper bound.
+        self.latencies: dict[str, Counts[float]] = {verb: Counts() for verb in _VERBS}
+        self.label_delays: Counts[float] = Counts()
 
     def point(self, at: float) -> dict[str, Any]:
         return {
             "at": at,
-            **{verb: counts.n_values for verb, counts in self.latencies.items()},
+            **{verb: counts.total() for verb, counts in self.latencies.items()},
             "errors": self.errors,
             "refused": self.refused,
-            **{f"{verb}_ms": counts.quantile(0.99, unit=1000.0) for verb, counts in self.latencies.items()},
-            "label_delay": self.label_delays.quantile(0.5),
-            "labels": self.label_delays.n_values,
+            **{f"{verb}_ms": _quantile(counts, 0.99, unit=1000.0) for verb, counts in self.latencies.items()},
+            "label_delay": _quantile(self.label_delays, 0.5),
+            "labels": self.label_delays.total(),
         }
 
 
@@ -285,7 +279,7 @@ class Activity:
             return
         for interval in self._intervals(model):
             if status < 400:
-                interval.latencies[verb].add(seconds)
+                interval.latencies[verb][_upper_bound(seconds, _LATENCY_BOUNDS)] += 1
             elif status < 500:
                 interval.refused += 1
             else:
@@ -295,10 +289,9 @@ class Activity:
         """Count labels in a histogram of their delay since the prediction."""
         for interval in self._intervals(model):
             for delay in delays:
-                interval.label_delays.add(delay)
+                interval.label_delays[_upper_bound(delay, _LABEL_DELAY_BOUNDS)] += 1
 
     def _intervals(self, model: str) -> list[_Interval]:
-        """Return the current intervals of a model."""
         now = int(self._clock())
         current = self._current.get(model)
         if current is not None and current[0] == now // _INTERVAL_SECONDS[0]:

@@ -17,7 +17,7 @@ from steelyard.exceptions import FileFormatError
 from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
-from steelyard.service.errors import NotFoundError, QueueFullError, StaleVersionError, Unavailable
+from steelyard.service.errors import NotFoundError, QueueFullError, Unavailable
 from steelyard.service.http.responses import JSON, Problem, file_response
 from steelyard.service.http.routes import ANY, BINARY, EVENTS, MODEL, MODELS, NOT_READY, route
 from steelyard.service.http.service import seconds
@@ -319,11 +319,7 @@ async def put_update(service: Service, request: Request, name: str) -> dict[str,
         raise Problem(415, f"the content type {content_type!r} is not supported.", f"use {BINARY}")
     body = await service.read_body(request, min(service.limits.body, _MAX_UPDATE_BYTES))
     site_update = await run_in_threadpool(_parsed_update, body, site, service.limits.columns)
-    try:
-        return await service.change(request, commands.Publish(name, site_update))
-    except StaleVersionError as stale:
-        epoch, version = stale.age
-        raise Problem(409, stale.summary, stale.hint, reason="stale", epoch=epoch, version=version) from stale
+    return await service.change(request, commands.Publish(name, site_update))
 
 
 def _parsed_update(body: bytes, site: str, max_features: int) -> SiteUpdate:

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -398,9 +398,9 @@ class EventStreams:
         data = {"version": published.version, **published.summary(), "measures": published.measures}
         return f"event: model\ndata: {json.dumps(data)}\n\n"
 
-    def notify(self, name: str, change: Mapping[str, Any]) -> None:
-        """Notify event streams; called in the writer thread when a model changes."""
-        if "deleted" in change:
+    def notify(self, name: str) -> None:
+        """Notify event streams; called in the writer thread when a model changes or is deleted."""
+        if name not in self.service.writer.published:
             self.service.metrics.activity.forget(name)
         if self.service.loop is not None and self.listeners:
             self.service.loop.call_soon_threadsafe(self._wake_up, name)
