@@ -207,8 +207,12 @@ def _check(writer: Any, *, repair: bool) -> None:
             found = writer.repair(name)
             print_message(f"repaired {name!r} (rows kept: {found['kept']:,}, lost: {found['lost']:,})")
     rows = [
-        {"model": name, "version": model.version, "rows": model.n_rows}
-        | {"digest": model.summary()["digest"][:16]}
+        {
+            "model": name,
+            "version": model.version,
+            "rows": model.n_rows,
+            "digest": model.summary()["digest"][:16],
+        }
         for name, model in writer.published.items()
     ]
     problems = f"damaged models: {len(writer.damaged)}" if writer.damaged else "no problems found"
@@ -368,8 +372,13 @@ def list_keys(*, keys_file: Path, as_json: bool) -> None:
     from steelyard.service.http.keys import Keys
 
     rows = [
-        {"id": key.id, "scopes": ",".join(key.scopes), "models": ",".join(key.models)}
-        | {"expires": _date(key.expires), "note": key.note}
+        {
+            "id": key.id,
+            "scopes": ",".join(key.scopes),
+            "models": ",".join(key.models),
+            "expires": _date(key.expires),
+            "note": key.note,
+        }
         for key in Keys(keys_file).all()
     ]
     emit_json(rows) if as_json else emit_table(["id", "scopes", "models", "expires", "note"], rows)

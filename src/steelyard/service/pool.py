@@ -160,8 +160,16 @@ class PooledSession(ModelSession):
         self.store.drop_chunks([self._chunks.pop(site)])
         self._append("drop", {"site": site, "age": list(age or ())}, now)
         self.snapshot(now)
-        certificate = {"model": engine.name, "by": "site", "site": site, "forgotten": rows, "at": now}
-        certificate |= {"version": engine.version, "before": before, "after": self.statement()}
+        certificate = {
+            "model": engine.name,
+            "by": "site",
+            "site": site,
+            "forgotten": rows,
+            "at": now,
+            "version": engine.version,
+            "before": before,
+            "after": self.statement(),
+        }
         self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return {"dropped": site, "model_version": engine.version, "certificate": certificate}
 

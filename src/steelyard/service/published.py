@@ -56,8 +56,13 @@ class PublishedModel:
 
     def summary(self) -> dict[str, Any]:
         """Return the digest, the classes, the row counts and the columns."""
-        counts = {"classes": self._class_counts, "rows": self.n_rows, "learned": self.n_learned}
-        return {"digest": self._digest, **counts, "columns": self.columns}
+        return {
+            "digest": self._digest,
+            "classes": self._class_counts,
+            "rows": self.n_rows,
+            "learned": self.n_learned,
+            "columns": self.columns,
+        }
 
     @cached_property
     def _digest(self) -> str:
@@ -111,10 +116,16 @@ class PublishedModel:
         if self.is_ready and isinstance(self.learner, StreamClassifier):
             explained = self.learner.explain()
             drifts += explained.drifts
-            for expert in explained.experts:
-                quality = None if np.isnan(expert.quality) else float(expert.quality)
-                size = {"weight": float(expert.weight), "record": quality, "rows": int(expert.n_rows)}
-                experts.append({"name": expert.name, **size, "words": expert.description})
+            experts = [
+                {
+                    "name": expert.name,
+                    "weight": float(expert.weight),
+                    "record": None if np.isnan(expert.quality) else float(expert.quality),
+                    "rows": int(expert.n_rows),
+                    "words": expert.description,
+                }
+                for expert in explained.experts
+            ]
         changes = getattr(self.learner, "drift_events_", []) if self.is_ready else []
         names: list[str] = []
         if changes and self._schema is None:  # events of a learner that reads tables contain names

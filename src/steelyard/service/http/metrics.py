@@ -108,7 +108,6 @@ class Metrics(Collector):
         Info("steelyard_build", text, registry=self._registry).info(
             {"version": version("steelyard"), "python": platform.python_version(), "store": store}
         )
-        self._recent: dict[tuple[str, str], deque[float]] = {}
 
     def request_finished(
         self, method: str, route: str, status: int, seconds: float, model: str | None
@@ -120,8 +119,6 @@ class Metrics(Collector):
         verb = route.rpartition("/")[2]
         if model in self._writer.published:  # clients could send any number of names of unknown models
             self.activity.request(model, verb, status, seconds)
-        if model is not None and status == 200 and verb in _VERBS:
-            self._recent.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)
 
     def labels_arrived(self, model: str, delays: list[float]) -> None:
         """Count labels in a histogram of their delay; called in the writer thread."""
@@ -129,16 +126,6 @@ class Metrics(Collector):
         histogram = self._label_delay.labels(model)
         for delay in delays:
             histogram.observe(delay)
-
-    def latency(self, model: str) -> dict[str, dict[str, float]]:
-        """Return median and 99th percentile of the latency of recent requests in milliseconds, by verb."""
-        found = {}
-        for verb in _VERBS:
-            recent = list(self._recent.get((model, verb), ()))
-            if recent:
-                median, p99 = np.quantile(recent, [0.5, 0.99])
-                found[verb] = {"median": round(1000 * median, 3), "p99": round(1000 * p99, 3)}
-        return found
 
     def rows_predicted(self, model: str, n_rows: int) -> None:
         self._predicted.labels(model).inc(n_rows)
@@ -273,10 +260,13 @@ class Activity:
         self._series: dict[str, tuple[OrderedDict[int, _Interval], ...]] = {}
         # Current minute, and the current intervals of both series.
         self._current: dict[str, tuple[int, list[_Interval]]] = {}
+        self._latencies: dict[tuple[str, str], deque[float]] = {}  # of recent requests, by model and verb
 
     def request(self, model: str, verb: str, status: int, seconds: float) -> None:
         if status < 400 and verb not in _VERBS:
             return
+        if status < 400:
+            self._latencies.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)
         for interval in self._intervals(model):
             if status < 400:
                 interval.latencies[verb][_upper_bound(seconds, _LATENCY_BOUNDS)] += 1
@@ -310,6 +300,18 @@ class Activity:
         with self._lock:
             self._series.pop(model, None)
             self._current.pop(model, None)
+            for verb in _VERBS:
+                self._latencies.pop((model, verb), None)
+
+    def latency(self, model: str) -> dict[str, dict[str, float]]:
+        """Return median and 99th percentile of the latency of recent requests in milliseconds, by verb."""
+        found = {}
+        for verb in _VERBS:
+            recent = list(self._latencies.get((model, verb), ()))
+            if recent:
+                median, p99 = np.quantile(recent, [0.5, 0.99])
+                found[verb] = {"median": round(1000 * median, 3), "p99": round(1000 * p99, 3)}
+        return found
 
     def points(self, model: str, since: float) -> dict[str, Any]:
         """Return the intervals since a time: minutes if they go back that far, otherwise quarter-hours."""

@@ -99,7 +99,7 @@ def get_model(service: Service, _: Request, name: str) -> dict[str, Any]:
     return {
         **published.experts_and_drifts(),
         **_summary(service, name),
-        "latency_ms": service.metrics.latency(name),
+        "latency_ms": service.metrics.activity.latency(name),
         "realised_rates": published.realised_rates(),
         "topics": [consumer.describe() for consumer in service.consumers if consumer.model == name],
     }

@@ -156,6 +156,11 @@ class Service:
             self._past_models[key] = engine.published()
         return self._past_models[key]
 
+    def forget_rows(self, name: str) -> None:
+        """Remove what is in memory only and may contain rows of a model: its alarms and earlier versions."""
+        self.alarms.drop(name)
+        self._past_models = {key: model for key, model in self._past_models.items() if key[0] != name}
+
     # -- bodies -------------------------------------------------------------------------------------
 
     async def read_body(self, request: Request, max_bytes: int | None = None) -> bytes:
@@ -400,10 +405,12 @@ class EventStreams:
 
     def notify(self, name: str) -> None:
         """Notify event streams; called in the writer thread when a model changes or is deleted."""
-        if name not in self.service.writer.published:
+        loop = self.service.loop
+        if loop is not None and name not in self.service.writer.published:
             self.service.metrics.activity.forget(name)
-        if self.service.loop is not None and self.listeners:
-            self.service.loop.call_soon_threadsafe(self._wake_up, name)
+            loop.call_soon_threadsafe(self.service.forget_rows, name)
+        if loop is not None and self.listeners:
+            loop.call_soon_threadsafe(self._wake_up, name)
 
     def _wake_up(self, name: str) -> None:
         for changed, model in self.listeners.items():
@@ -487,7 +494,7 @@ async def forget(service: Service, request: Request, name: str) -> dict[str, Any
     else:
         selection = _selection(way, value)
     response = await service.change(request, commands.Forget(name, **selection), body)
-    service.alarms.drop(name)
+    service.forget_rows(name)
     return response
 
 
