@@ -44,7 +44,7 @@ class AuditLog:
     def __init__(self, store: Store) -> None:
         self._store = store
         # Audit entries of requests that were not part of a committed transaction.
-        self._unwritten: deque[AuditEntry] = deque(maxlen=_MAX_UNWRITTEN)
+        self._unwritten: deque[tuple[Any, ...]] = deque(maxlen=_MAX_UNWRITTEN)
         self._n_in_transaction = 0
 
     def add(self, entry: AuditEntry) -> None:
@@ -65,10 +65,12 @@ class AuditLog:
                 entries.append(_entry(request, type(outcome).__name__, {}, now))
             else:
                 entries.append(_entry(request, "repeated" if request.is_repeated else "done", outcome, now))
-        if entries:
-            records = groupby(entries, key=itemgetter(0, 1, 2))  # time, model and verb
-            encode = msgspec.json.encode
-            self._store.add_audit([(*h, encode([e[3:] for e in same]).decode()) for h, same in records])
+        records = [
+            (at, model, verb, msgspec.json.encode([entry[3:] for entry in same]).decode())
+            for (at, model, verb), same in groupby(entries, key=itemgetter(0, 1, 2))
+        ]
+        if records:
+            self._store.add_audit(records)
 
     def committed(self) -> None:
         """Remove the entries that were stored by the last transaction."""
@@ -107,10 +109,11 @@ class AuditLog:
         return found, number
 
 
-def _entry(request: Request, outcome: str, response: dict[str, Any], now: float) -> AuditEntry:
+def _entry(request: Request, outcome: str, response: dict[str, Any], now: float) -> tuple[Any, ...]:
+    """Return the fields of an :class:`AuditEntry` as a tuple, which is created faster."""
     n_rows = next((response[name] for name in _COUNTS if name in response), 0)
     verb, origin = type(request).__name__.lower(), request.origin or _NO_ORIGIN
-    return AuditEntry(now, request.model, verb, *origin, outcome, n_rows, response.get("version"))
+    return now, request.model, verb, *origin, outcome, n_rows, response.get("version")
 
 
 def _commit_seconds() -> Histogram:

@@ -267,9 +267,10 @@ class Activity:
             return
         if status < 400:
             self._latencies.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)
+        bound = _upper_bound(seconds, _LATENCY_BOUNDS)
         for interval in self._intervals(model):
             if status < 400:
-                interval.latencies[verb][_upper_bound(seconds, _LATENCY_BOUNDS)] += 1
+                interval.latencies[verb][bound] += 1
             elif status < 500:
                 interval.refused += 1
             else:
