@@ -26,6 +26,7 @@ OF_OTHERS = {
     "/v2/models/{model}/ready": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/infer": "the Open Inference Protocol has clients of its own",
     "/v1/models/{model}/activity": "for the web page",
+    "/v1/models/{model}/events": "for the web page",
     "/v1/models/{model}/columns": "for the web page",
     "/v1/models/{model}/versions": "for the web page",
     "/v1/status": "for the web page",

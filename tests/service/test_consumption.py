@@ -62,6 +62,14 @@ def test_deleting_model_removes_positions_and_forget_removes_early_labels(where)
     assert n_unused_labels(session.store) == 0
 
 
+def test_forgetting_a_row_that_has_not_arrived_removes_its_label_from_the_disk(where):
+    session = _session(where)
+    session.do(_consume({"": (None, "1")}, labels={"Id-of-row": 1}))
+    assert b"Id-of-row" in session.bytes(), "control: the store contains the id before it is forgotten"
+    session.do(Forget("m", ids=["Id-of-row"]))
+    assert b"Id-of-row" not in session.bytes()
+
+
 def _pending(rows):
     bare = [{key: value for key, value in row.items() if key != "fraud"} for row in rows]
     return pending_rows(spec(), batch(bare), None, 0.0)

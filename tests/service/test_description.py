@@ -55,6 +55,7 @@ OPERATIONS = [
     ("GET", "/health/ready"),
     ("GET", "/health/learner"),
 ]
+EVENTS = "/v1/models/{model}/events"  # its response does not end
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,16 @@ def test_every_operation_of_openapi_description_is_tested(served):
         for path, operations in served[1].raw_schema["paths"].items()
         for method in operations
     }
-    assert described == set(OPERATIONS)
+    assert described == {*OPERATIONS, ("GET", EVENTS)}
+
+
+def test_event_stream_matches_openapi_description(served):
+    client, schema = served
+    described = schema.raw_schema["paths"][EVENTS]["get"]["responses"]["200"]["content"]
+    with client.stream("GET", EVENTS.replace("{model}", "payments")) as answer:
+        assert answer.status_code == 200
+        assert [answer.headers["content-type"].partition(";")[0]] == list(described)
+        assert next(answer.iter_lines()) == "event: model"
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=lambda value: value)

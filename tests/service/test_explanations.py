@@ -100,3 +100,12 @@ def test_forget_request_removes_alarms(http):
     assert http.get(f"{MODEL}/explanations").json()["alarms"]
     http.post(f"{MODEL}/forget", json={"ids": ["3-7"]}).raise_for_status()
     assert not http.get(f"{MODEL}/explanations").json()["alarms"]
+
+
+def test_alarms_of_deleted_model_are_not_shown_for_new_model_of_the_same_name(http):
+    alarm = {"amount": 200.0, "hour": 2, "country": "NZ"}
+    assert http.post(f"{MODEL}/predict", json={"rows": [alarm]}).json()["labels"] == ["yes"]
+    http.delete(MODEL).raise_for_status()
+    http.put(MODEL, json={"target": "fraud", "id": "id"}).raise_for_status()
+    http.post(f"{MODEL}/learn", json={"rows": rows_of(50, seed=9)}).raise_for_status()
+    assert http.get(f"{MODEL}/explanations").json()["alarms"] == []

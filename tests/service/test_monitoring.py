@@ -150,8 +150,10 @@ def test_activity_counts_requests_latency_errors_and_label_delays():
     clock.now += 20_000.0
     coarse = activity.points("m", clock.now - 86_400.0)
     assert (coarse["seconds"], sum(p["predict"] for p in coarse["points"])) == (900, 100)
+    assert activity.latency("m")["learn"] == {"median": 3.0, "p99": 3.0}
     activity.forget("m")
     assert activity.points("m", clock.now - 600.0)["points"][-1]["learn"] == 0
+    assert activity.latency("m") == {}
 
 
 def test_activity_keeps_a_limited_number_of_intervals_and_ignores_unknown_models(http):

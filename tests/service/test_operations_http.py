@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import signal
+import socket
 import ssl
 import time
 
@@ -249,3 +250,12 @@ def test_tls_certificate_is_reloaded_on_sighup(tmp_path):
         until(lambda: shown() == second)
         with httpx.Client(verify=False, timeout=60) as client:
             assert client.get(process.url + "/health/live").status_code == 200
+
+
+def test_serve_names_address_that_is_in_use_and_option_for_another(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("serve", "--store", tmp_path / "store.db", "--port", port)
+    assert result.exit_code == 1
+    assert f"the service cannot listen at 127.0.0.1, port {port}: address already in use." in result.output
+    assert "hint: choose a free port with --port (0 for any)" in " ".join(result.output.split())

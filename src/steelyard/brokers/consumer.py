@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from steelyard.windowing.sliding import window_size
 
 _log = logging.getLogger("steelyard.service")
 _READ_SECONDS = 0.5  # maximum time that a read waits for the first message
-_LAG_SECONDS = 1.0  # interval at which the lag is measured
+_CHECK_SECONDS = 1.0  # interval at which the lag is measured and unused labels are sent
 _FIRST_BACKOFF_SECONDS = 0.2
 _MAX_BACKOFF_SECONDS = 30.0
 _JOIN_SECONDS = 15.0
@@ -144,8 +145,7 @@ class Consumer:
         self.n_messages = self.n_rows = self.n_dead_letters = 0
         self.rows_per_second = 0.0
         self._measured = (time.monotonic(), 0)
-        self._next_lag = 0.0
-        self._next_labels = 0.0
+        self._next_check = 0.0
         self._mean_bytes = _BATCH_BYTES / _FIRST_MESSAGES
         self._positions: dict[str, str] = {}
         self._sinks: dict[Address, Sink] = {}
@@ -193,19 +193,16 @@ class Consumer:
             except PositionMoved:
                 pass  # these messages were already consumed, so continue after them
             except Exception as error:  # noqa: BLE001  the thread must survive; it opens the topic again
-                self._failed(error)
+                reason = str(error) if isinstance(error, SteelyardError) else location(error)
+                if reason != self.error:
+                    _log.error("%s of model %r: %s", self.topic, self.model, reason)
+                self.state, self.error = "retries", reason
+                self._close_sinks()
             backoff = _FIRST_BACKOFF_SECONDS if self.n_messages > n_before else backoff
             self._stopping.wait(backoff)
             backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
         self._close_sinks()
         self.state = "stopped"
-
-    def _failed(self, error: Exception) -> None:
-        reason = str(error) if isinstance(error, SteelyardError) else location(error)
-        if reason != self.error:
-            _log.error("%s of model %r: %s", self.topic, self.model, reason)
-        self.state, self.error = "retries", reason
-        self._close_sinks()
 
     def _close_sinks(self) -> None:
         sinks, self._sinks = self._sinks, {}
@@ -217,8 +214,7 @@ class Consumer:
     def _consume(self) -> None:
         """Consume the topic from the stored position until an error occurs or the service stops."""
         self._positions = self.writer.store.positions(self.model, self.topic)
-        source = open_source(self.address, self._positions)
-        try:
+        with closing(open_source(self.address, self._positions)) as source:
             if self.error:
                 _log.warning("%s of model %r is read again", self.topic, self.model)
             if source.missed:
@@ -240,10 +236,10 @@ class Consumer:
                     raise StoppedError
                 if messages:
                     batch = self._begin(source, messages, parsed)
-                self._measure(source)
-                self._send_unused_labels()
-        finally:
-            source.close()
+                if time.monotonic() >= self._next_check:
+                    self._next_check = time.monotonic() + _CHECK_SECONDS
+                    self._measure(source)
+                    self._send_unused_labels()
 
     def _parse(self, messages: list[Message]) -> Parsed:
         size = sum(len(message.payload) for message in messages) / len(messages)
@@ -266,12 +262,8 @@ class Consumer:
         return found
 
     def _measure(self, source: Source) -> None:
-        now = time.monotonic()
-        if now < self._next_lag:
-            return
-        self._next_lag = now + _LAG_SECONDS
+        now, (begin, n_before) = time.monotonic(), self._measured
         self.lag = source.lag()
-        begin, n_before = self._measured
         rate = (self.n_rows - n_before) / max(now - begin, 1e-9)
         weight = min(1.0, (now - begin) / _RATE_SECONDS) if n_before else 1.0
         self.rows_per_second += weight * (rate - self.rows_per_second)
@@ -469,10 +461,8 @@ class Consumer:
 
     def _send_unused_labels(self) -> None:
         """Send labels that were refused or have waited too long for their rows to the dead-letter topic."""
-        now = time.monotonic()
-        if self.role != "labels" or self.feed.dead_letter is None or now < self._next_labels:
+        if self.role != "labels" or self.feed.dead_letter is None:
             return
-        self._next_labels = now + _LAG_SECONDS
         before = self.writer.clock() - self.feed.wait_seconds
         unused = self.writer.store.unused_labels(self.model, before, _MAX_UNUSED_LABELS)
         if not unused:

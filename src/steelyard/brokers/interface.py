@@ -155,14 +155,15 @@ class Connection:
     def __init__(self, address: Address) -> None:
         self._address = address
         with client_errors(address, *self.errors):
-            self._connect()
+            self._client = self._connect(address)
 
-    def _connect(self) -> None:
+    def _connect(self, address: Address) -> Any:
+        """Return a connected client of the library of the broker."""
         raise NotImplementedError
 
     def close(self) -> None:
         """Close the connection."""
-        raise NotImplementedError
+        self._client.close()
 
 
 class Source(Connection):

@@ -23,7 +23,7 @@ _NO_MESSAGES = ("404", "408")  # status codes for "no messages" and "no messages
 _ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
 
 
-class _Connection:
+class _Client:
     """NATS connection with its own event loop, which runs only during calls."""
 
     def __init__(self, address: Address) -> None:
@@ -31,14 +31,13 @@ class _Connection:
         self.is_done = asyncio.Event()  # set when the expected response has arrived or the connection is lost
         self._loop = asyncio.new_event_loop()
         try:
-            self.client = self.run(self._connect())
+            self.nats = self.run(self._connect(address))
         except BaseException:
             self._loop.close()
             raise
-        self.stream = self.client.jetstream(timeout=_CONNECT_SECONDS)
+        self.stream = self.nats.jetstream(timeout=_CONNECT_SECONDS)
 
-    async def _connect(self) -> Any:
-        address = self.address
+    async def _connect(self, address: Address) -> Any:
         return await nats.connect(
             f"{'tls' if address.uses_tls else 'nats'}://{address.host}:{address.port}",
             user=address.username,
@@ -56,7 +55,7 @@ class _Connection:
 
     def check(self) -> None:
         """Raise BrokerError if the connection is lost."""
-        if not self.client.is_connected:
+        if not self.nats.is_connected:
             raise BrokerError("the connection was lost.", source=str(self.address))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
@@ -64,7 +63,7 @@ class _Connection:
 
     def close(self) -> None:
         with closing(self._loop), suppress(*_ERRORS):
-            self.run(self.client.close())
+            self.run(self.nats.close())
 
 
 async def _ignore(_error: Exception) -> None:
@@ -76,17 +75,17 @@ class JetStreamSource(Source):
 
     errors = _ERRORS
 
-    def _connect(self) -> None:
+    def _connect(self, address: Address) -> _Client:
+        return _Client(address)
+
+    def _open(self, positions: Mapping[str, str]) -> None:
         self._arrived: list[Any] = []  # messages that have arrived but were not yet returned by read()
         self._status: str | None = None  # status with which the server ended the last request
         self._n_wanted = 0
-        self._connection = _Connection(self._address)
-
-    def _open(self, positions: Mapping[str, str]) -> None:
-        self._connection.run(self._subscribe(positions.get("")))
+        self._client.run(self._subscribe(positions.get("")))
 
     async def _subscribe(self, position: str | None) -> None:
-        address, stream = self._address, self._connection.stream
+        address, stream = self._address, self._client.stream
         try:
             name = address.options.get("stream") or await stream.find_stream_name_by_subject(address.topic)
             state = (await stream.stream_info(name)).state
@@ -115,11 +114,11 @@ class JetStreamSource(Source):
             inactive_threshold=_INACTIVE_SECONDS,
         )
         self._consumer = (await stream.add_consumer(name, config)).name
-        self._inbox = self._connection.client.new_inbox()
-        await self._connection.client.subscribe(self._inbox, cb=self._receive)
+        self._inbox = self._client.nats.new_inbox()
+        await self._client.nats.subscribe(self._inbox, cb=self._receive)
 
     def _read(self, max_messages: int, seconds: float) -> list[Message]:
-        self._connection.run(self._fetch(max_messages, seconds))
+        self._client.run(self._fetch(max_messages, seconds))
         found, self._arrived = self._arrived[:max_messages], self._arrived[max_messages:]
         messages = []
         for one in found:
@@ -138,20 +137,20 @@ class JetStreamSource(Source):
 
     async def _request(self, n_messages: int, options: Mapping[str, Any], seconds: float) -> None:
         """Request messages; return when all have arrived or the server reports that there are no more."""
-        connection = self._connection
-        connection.check()
-        connection.is_done.clear()
+        client = self._client
+        client.check()
+        client.is_done.clear()
         self._n_wanted, self._status = n_messages, None
-        await connection.client.publish(
+        await client.nats.publish(
             f"$JS.API.CONSUMER.MSG.NEXT.{self._stream_name}.{self._consumer}",
             json.dumps({"batch": n_messages, **options}).encode(),
             reply=self._inbox,
         )
         try:
-            await asyncio.wait_for(connection.is_done.wait(), seconds + _ANSWER_SECONDS)
+            await asyncio.wait_for(client.is_done.wait(), seconds + _ANSWER_SECONDS)
         except TimeoutError:
             raise BrokerError("the server does not answer.", source=str(self._address)) from None
-        connection.check()
+        client.check()
         if self._status is not None and not self._status.startswith(_NO_MESSAGES):
             raise BrokerError(f"the server responded with status {self._status}.", source=str(self._address))
 
@@ -162,15 +161,11 @@ class JetStreamSource(Source):
         else:
             self._status = f"{status} {message.headers.get('Description', '')}".strip()
         if self._status is not None or len(self._arrived) >= self._n_wanted:
-            self._connection.is_done.set()
+            self._client.is_done.set()
 
     def _lag(self) -> int | None:
-        name = self._stream_name
-        info = self._connection.run(self._connection.stream.consumer_info(name, self._consumer))
+        info = self._client.run(self._client.stream.consumer_info(self._stream_name, self._consumer))
         return int(info.num_pending) + len(self._arrived)
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def _sequence(reply: str) -> int:
@@ -188,14 +183,14 @@ class JetStreamSink(Sink):
 
     errors = _ERRORS
 
-    def _connect(self) -> None:
-        self._connection = _Connection(self._address)
+    def _connect(self, address: Address) -> _Client:
+        return _Client(address)
 
     def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        self._connection.run(self._publish(messages))
+        self._client.run(self._publish(messages))
 
     async def _publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        publish, topic = self._connection.stream.publish, self._address.topic
+        publish, topic = self._client.stream.publish, self._address.topic
         try:
             await asyncio.gather(
                 *(publish(topic, payload, headers={"Nats-Msg-Id": name}) for name, payload in messages)
@@ -206,9 +201,6 @@ class JetStreamSink(Sink):
                 source=str(self._address),
                 hint=f"nats stream add --subjects {topic}",
             ) from None
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 open_source, open_sink = JetStreamSource, JetStreamSink

@@ -51,16 +51,16 @@ class KafkaSource(Source):
 
     errors = (KafkaException,)
 
-    def _connect(self) -> None:
+    def _connect(self, address: Address) -> Consumer:
         settings = {
-            "group.id": self._address.options.get("group", "steelyard"),
+            "group.id": address.options.get("group", "steelyard"),
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
         }
-        self._consumer = Consumer(_config(self._address, **settings))
+        return Consumer(_config(address, **settings))
 
     def _open(self, positions: Mapping[str, str]) -> None:
         default = OFFSET_END if self._address.options.get("start") == "end" else OFFSET_BEGINNING
@@ -73,12 +73,11 @@ class KafkaSource(Source):
         }
         assigned = [TopicPartition(self._address.topic, *position) for position in self._next.items()]
         self._next_check = time.monotonic() + _PARTITIONS_SECONDS
-        self._consumer.assign(assigned)
+        self._client.assign(assigned)
 
     def _partitions(self) -> list[int]:
-        topic = self._consumer.list_topics(self._address.topic, timeout=_CONNECT_SECONDS).topics[
-            self._address.topic
-        ]
+        name = self._address.topic
+        topic = self._client.list_topics(name, timeout=_CONNECT_SECONDS).topics[name]
         if topic.error is not None and topic.error.code() in _UNKNOWN_TOPIC:
             raise BrokerError(
                 "this topic does not exist.", source=str(self._address), hint="kafka-topics --create"
@@ -90,7 +89,7 @@ class KafkaSource(Source):
     def _checked(self, number: int, offset: int) -> int:
         """Return ``offset``, or the nearest offset that still exists; set ``missed`` for deleted messages."""
         partition = TopicPartition(self._address.topic, number)
-        low, high = self._consumer.get_watermark_offsets(partition, timeout=_CONNECT_SECONDS)
+        low, high = self._client.get_watermark_offsets(partition, timeout=_CONNECT_SECONDS)
         self._ends[number] = high
         if offset in {OFFSET_BEGINNING, OFFSET_END}:
             return low if offset == OFFSET_BEGINNING else high
@@ -108,9 +107,9 @@ class KafkaSource(Source):
             self._next_check = time.monotonic() + _PARTITIONS_SECONDS
             if len(self._partitions()) != len(self._next):
                 raise BrokerError("the topic has new partitions.", source=str(self._address))
-        found = self._consumer.consume(1, timeout=seconds)
+        found = self._client.consume(1, timeout=seconds)
         if found and max_messages > 1:  # consume() waits for all messages, so the timeout is short
-            found += self._consumer.consume(max_messages - 1, timeout=_MORE_SECONDS)
+            found += self._client.consume(max_messages - 1, timeout=_MORE_SECONDS)
         messages = []
         for one in found:
             error = one.error()
@@ -133,7 +132,7 @@ class KafkaSource(Source):
         The end is not queried, because a query would wait for a fetch in progress.
         """
         partition = TopicPartition(self._address.topic, number)
-        known = self._consumer.get_watermark_offsets(partition, cached=True)
+        known = self._client.get_watermark_offsets(partition, cached=True)
         self._ends[number] = max(self._ends[number], known[1] if known else 0)
         return self._ends[number]
 
@@ -143,14 +142,11 @@ class KafkaSource(Source):
             return
         offsets = {message.part: message.position for message in messages}
         topic = self._address.topic
-        with client_errors(self._address, KafkaException):
-            self._consumer.commit(
+        with client_errors(self._address, *self.errors):
+            self._client.commit(
                 offsets=[TopicPartition(topic, int(part), int(offset)) for part, offset in offsets.items()],
                 asynchronous=True,
             )
-
-    def close(self) -> None:
-        self._consumer.close()
 
 
 class KafkaSink(Sink):
@@ -158,9 +154,9 @@ class KafkaSink(Sink):
 
     errors = (KafkaException, BufferError)
 
-    def _connect(self) -> None:
+    def _connect(self, address: Address) -> Producer:
         settings = {"enable.idempotence": True, "linger.ms": 5}
-        self._producer = Producer(_config(self._address, **settings))
+        return Producer(_config(address, **settings))
 
     def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
         errors: list[Any] = []
@@ -169,24 +165,22 @@ class KafkaSink(Sink):
             if error is not None:
                 errors.append(error)
 
+        produce, topic = self._client.produce, self._address.topic
         for name, payload in messages:
-            while not self._produce(name, payload, delivered):
-                self._producer.poll(0.1)  # the queue of the client library is full
-        n_left = self._producer.flush(_SEND_SECONDS)
+            while True:
+                try:
+                    produce(topic, payload, key=name, on_delivery=delivered)
+                    break
+                except BufferError:  # the queue of the client library is full
+                    self._client.poll(0.1)
+        n_left = self._client.flush(_SEND_SECONDS)
         if errors or n_left:
             reason = errors[0].str() if errors else f"{n_left} messages were not accepted in time"
             raise BrokerError(f"{reason}.", source=str(self._address))
 
-    def _produce(self, name: str, payload: bytes, delivered: Any) -> bool:
-        try:
-            self._producer.produce(self._address.topic, payload, key=name, on_delivery=delivered)
-        except BufferError:
-            return False
-        return True
-
     def close(self) -> None:
-        self._producer.purge()
-        self._producer.flush(1.0)
+        self._client.purge()
+        self._client.flush(1.0)
 
 
 open_source, open_sink = KafkaSource, KafkaSink

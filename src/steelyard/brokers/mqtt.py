@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paho.mqtt import client as paho
@@ -24,12 +24,18 @@ _MAX_UNACKNOWLEDGED = 1_000  # prefetch limit of this client; many brokers have 
 _QOS = 1
 
 
-class _Connection:
-    """MQTT client with its network thread."""
+class _Client:
+    """MQTT client with its network thread.
 
-    def __init__(self, address: Address, client_id: str, *, keeps_session: bool) -> None:
+    With ``on_message``, which gets the messages, the broker keeps the session of the client.
+    """
+
+    def __init__(
+        self, address: Address, client_id: str = "", on_message: Callable[[Any], None] | None = None
+    ) -> None:
         self.address, self.lost = address, ""
-        self.client = paho.Client(
+        keeps_session = on_message is not None
+        self.paho = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
             protocol=MQTTProtocolVersion.MQTTv5,
@@ -37,23 +43,21 @@ class _Connection:
             reconnect_on_failure=False,  # the consumer reconnects with backoff
         )
         if address.username is not None:
-            self.client.username_pw_set(address.username, address.password)
+            self.paho.username_pw_set(address.username, address.password)
         if address.uses_tls:
-            self.client.tls_set()
+            self.paho.tls_set()
         self._answers: queue.Queue[Any] = queue.Queue()
-        self.client.on_connect = lambda _c, _u, _f, reason, _p: self._answers.put(reason)
-        self.client.on_disconnect = self._disconnected
-        self.client.on_subscribe = lambda _c, _u, _m, reasons, _p: self._answers.put(reasons[0])
+        self.paho.on_connect = lambda _c, _u, _f, reason, _p: self._answers.put(reason)
+        self.paho.on_disconnect = self._disconnected
+        self.paho.on_subscribe = lambda _c, _u, _m, reasons, _p: self._answers.put(reasons[0])
         properties = Properties(PacketTypes.CONNECT)
         if keeps_session:
             properties.SessionExpiryInterval = _SESSION_SECONDS
             properties.ReceiveMaximum = _MAX_UNACKNOWLEDGED
-        self._start = (not keeps_session, properties)
-
-    def open(self) -> None:
-        is_new, properties = self._start
-        self.client.connect(self.address.host, self.address.port, clean_start=is_new, properties=properties)
-        self.client.loop_start()
+        if on_message is not None:
+            self.paho.on_message = lambda _client, _data, message: on_message(message)
+        self.paho.connect(address.host, address.port, clean_start=not keeps_session, properties=properties)
+        self.paho.loop_start()
         self.check_answer()
 
     def check_answer(self) -> None:
@@ -71,8 +75,8 @@ class _Connection:
         self.lost = str(reason)
 
     def close(self) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
+        self.paho.disconnect()
+        self.paho.loop_stop()
 
 
 class MqttSource(Source):
@@ -81,19 +85,16 @@ class MqttSource(Source):
     has_positions = False
     errors = (OSError, ValueError)
 
-    def _connect(self) -> None:
-        address = self._address
+    def _connect(self, address: Address) -> _Client:
         self._queue: queue.Queue[Any] = queue.Queue()  # _MAX_UNACKNOWLEDGED limits the length
         self._unacknowledged: dict[str, int] = {}
         self._n_read = 0
         client_id = address.options.get("client", f"steelyard-{address.topic.replace('/', '-')}")
-        self._connection = _Connection(address, client_id, keeps_session=True)
-        self._connection.client.on_message = lambda _client, _data, message: self._queue.put(message)
-        self._connection.open()
+        return _Client(address, client_id, self._queue.put)
 
     def _open(self, _positions: Mapping[str, str]) -> None:
-        self._connection.client.subscribe(self._address.topic, qos=_QOS)
-        self._connection.check_answer()
+        self._client.paho.subscribe(self._address.topic, qos=_QOS)
+        self._client.check_answer()
 
     def _read(self, max_messages: int, seconds: float) -> list[Message]:
         messages: list[Message] = []
@@ -108,8 +109,8 @@ class MqttSource(Source):
             name = f"{one.topic}/{self._n_read}-{one.mid}"
             self._unacknowledged[name] = one.mid
             messages.append(Message(one.payload, name))
-        if not messages and self._connection.lost:
-            raise BrokerError(f"the connection was lost: {self._connection.lost}.", source=str(self._address))
+        if not messages and self._client.lost:
+            raise BrokerError(f"the connection was lost: {self._client.lost}.", source=str(self._address))
         return messages
 
     def _lag(self) -> int | None:
@@ -117,10 +118,7 @@ class MqttSource(Source):
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            self._connection.client.ack(self._unacknowledged.pop(message.id), _QOS)
-
-    def close(self) -> None:
-        self._connection.close()
+            self._client.paho.ack(self._unacknowledged.pop(message.id), _QOS)
 
 
 class MqttSink(Sink):
@@ -128,9 +126,8 @@ class MqttSink(Sink):
 
     errors = (OSError, ValueError, RuntimeError)
 
-    def _connect(self) -> None:
-        self._connection = _Connection(self._address, "", keeps_session=False)
-        self._connection.open()
+    def _connect(self, address: Address) -> _Client:
+        return _Client(address)
 
     def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
         sent = []
@@ -138,16 +135,13 @@ class MqttSink(Sink):
             properties = Properties(PacketTypes.PUBLISH)
             properties.UserProperty = ("id", name)
             sent.append(
-                self._connection.client.publish(self._address.topic, payload, qos=_QOS, properties=properties)
+                self._client.paho.publish(self._address.topic, payload, qos=_QOS, properties=properties)
             )
         end = time.monotonic() + _SEND_SECONDS
         for one in sent:
             one.wait_for_publish(max(0.0, end - time.monotonic()))
         if not all(one.is_published() for one in sent):
             raise BrokerError("the broker did not accept the messages in time.", source=str(self._address))
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 open_source, open_sink = MqttSource, MqttSink

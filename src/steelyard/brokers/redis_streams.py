@@ -22,7 +22,7 @@ _FIRST = "0-0"
 _ERRORS = (redis.RedisError, OSError)
 
 
-def _connect(address: Address) -> Any:
+def _client(address: Address) -> Any:
     return redis.Redis(
         host=address.host,
         port=address.port,
@@ -45,8 +45,8 @@ class RedisSource(Source):
 
     errors = _ERRORS
 
-    def _connect(self) -> None:
-        self._client = _connect(self._address)
+    def _connect(self, address: Address) -> Any:
+        return _client(address)
 
     def _open(self, positions: Mapping[str, str]) -> None:
         address = self._address
@@ -96,18 +96,16 @@ class RedisSource(Source):
             return 0
         return max(0, int(info.get("entries-added", info["length"])) - self._n_entries)
 
-    def close(self) -> None:
-        self._client.close()
-
 
 class RedisSink(Sink):
     """Sender to a stream; each entry has the fields ``id`` and ``payload``."""
 
     errors = _ERRORS
 
-    def _connect(self) -> None:
-        self._client = _connect(self._address)
-        self._client.ping()
+    def _connect(self, address: Address) -> Any:
+        client = _client(address)
+        client.ping()
+        return client
 
     def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
         field = self._address.options.get("field", _FIELD)
@@ -115,9 +113,6 @@ class RedisSink(Sink):
         for name, payload in messages:
             batch.xadd(self._address.topic, {"id": name, field: payload})
         batch.execute()
-
-    def close(self) -> None:
-        self._client.close()
 
 
 def _text(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import ipaddress
 import logging
 import signal
 import socket
@@ -105,34 +104,31 @@ def serve_command(
     from steelyard.service.http.keys import Keys
 
     keys = None if keys_file is None else Keys(keys_file)
-    opened = open_store(":memory:" if demo else store)
-    # Acquire the lock before reading the store; otherwise a write by another process could be missed.
-    leads = role == "learner" and (not check or repair) and opened.acquire_write_lock()
-    writer = Writer(opened, may_learn=role == "learner", audit_days=audit_days)
-    created = [_create_command(path) for path in specs]
-    if leads:
-        _create_models(writer, [command for command, _ in created])
-    elif specs and not check:
-        print_message("another process is the learner and creates the models")
-    if check:
-        try:
-            _check(writer, repair=repair)
-        finally:
-            opened.close()
-        return
-    feeds = {command.model: topics for command, topics in created if topics is not None}
-    app = make_app(writer, keys=keys, consumers=consumers_of(writer, feeds))
     _configure_logging(log_format, log_level)
+    created = [_create_command(path) for path in specs]
+    with open_store(":memory:" if demo else store) as opened:
+        # Acquire the lock before reading the store; otherwise a write by another process could be missed.
+        leads = role == "learner" and (not check or repair) and opened.acquire_write_lock()
+        writer = Writer(opened, may_learn=role == "learner", audit_days=audit_days)
+        if leads:
+            _create_models(writer, [command for command, _ in created])
+        elif specs and not check:
+            print_message("another process is the learner and creates the models")
+        if check:
+            _check(writer, repair=repair)
+            return
+        feeds = {command.model: topics for command, topics in created if topics is not None}
+        app = make_app(writer, keys=keys, consumers=consumers_of(writer, feeds))
 
-    def announce(url: str) -> None:
-        """Publish the address of this process, and start the demonstration if requested."""
-        opened.advertise(advertise or url)
-        if demo:
-            from steelyard.service.demo import feed
+        def announce(url: str) -> None:
+            """Publish the address of this process, and start the demonstration if requested."""
+            opened.advertise(advertise or url)
+            if demo:
+                from steelyard.service.demo import feed
 
-            feed(url)
+                feed(url)
 
-    _listen(app, host, port, (tls_cert, tls_key), announce)
+        _listen(app, host, port, (tls_cert, tls_key), announce)
 
 
 def _configure_logging(log_format: str, log_level: str) -> None:
@@ -159,11 +155,9 @@ def _create_models(writer: Any, commands: list[Any]) -> None:
 
 
 def _check_address(host: str, keys_file: Path | None) -> None:
-    try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not local and keys_file is None:
+    from steelyard.service.system import is_local
+
+    if not is_local(host) and keys_file is None:
         raise ParameterError(
             f"without keys only local connections are accepted; --host is {host}.",
             hint="create a key first: steelyard serve keys add --keys keys.toml --scope admin",
@@ -192,14 +186,18 @@ def _check(writer: Any, *, repair: bool) -> None:
         if repair:
             found = writer.repair(name)
             print_message(f"repaired {name!r} (rows kept: {found['kept']:,}, lost: {found['lost']:,})")
-    columns = ["model", "version", "rows", "digest"]
     rows = [
-        dict(zip(columns, (name, model.version, model.n_rows, model.summary()["digest"][:16]), strict=True))
+        {
+            "model": name,
+            "version": model.version,
+            "rows": model.n_rows,
+            "digest": model.summary()["digest"][:16],
+        }
         for name, model in writer.published.items()
     ]
     problems = f"damaged models: {len(writer.damaged)}" if writer.damaged else "no problems found"
     print_message(f"{writer.store.path}: {problems}; models: {len(rows)}")
-    emit_table(columns, rows)
+    emit_table(["model", "version", "rows", "digest"], rows)
     if writer.damaged:
         raise SystemExit(1)
 
@@ -227,10 +225,17 @@ def _listen(
     config.load()
     if tls_cert is not None:
         signal.signal(signal.SIGHUP, lambda *_: _reload_certificate(config))
-    bound = config.bind_socket()
+    try:  # the socket listens before the address is printed, so that clients can connect at once
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.create_server((host, port), family=family, backlog=config.backlog)
+    except OSError as error:
+        reason = str(error.strerror or error).partition(" (while")[0].lower()
+        raise ParameterError(
+            f"the service cannot listen at {host}, port {port}: {reason}.",
+            hint="choose a free port with --port (0 for any), or an address of this machine with --host",
+        ) from error
     # Without TCP_NODELAY, the second packet of a response waits 40 ms for the acknowledgement of the first.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    bound.listen(config.backlog)  # called before the address is printed, so that clients can connect at once
     scheme = "http" if tls_cert is None else "https"
     shown = f"[{host}]" if ":" in host else host
     address = f"{scheme}://{shown}:{bound.getsockname()[1]}"
@@ -300,11 +305,8 @@ def _shown_key(key: Any, token: str) -> dict[str, Any]:
     shown = {"id": key.id, "key": token, "scopes": list(key.scopes), "models": list(key.models)}
     if key.sites != ("*",):
         shown["sites"] = list(key.sites)
-    if key.expires is not None:
-        shown["expires"] = _date(key.expires)
-    if key.rate is not None:
-        shown["rate"] = key.rate
-    return shown
+    optional = {"expires": _date(key.expires) or None, "rate": key.rate}
+    return shown | {name: value for name, value in optional.items() if value is not None}
 
 
 def _later(duration: str | None) -> float | None:
@@ -343,13 +345,17 @@ def list_keys(keys_file: Path = _keys_option, as_json: bool = opt.as_json) -> No
     """List the keys of a file."""
     from steelyard.service.http.keys import Keys
 
-    columns = ["id", "scopes", "models", "expires", "note"]
-    cells = [
-        (k.id, ",".join(k.scopes), ",".join(k.models), _date(k.expires), k.note)
-        for k in Keys(keys_file).all()
+    rows = [
+        {
+            "id": key.id,
+            "scopes": ",".join(key.scopes),
+            "models": ",".join(key.models),
+            "expires": _date(key.expires),
+            "note": key.note,
+        }
+        for key in Keys(keys_file).all()
     ]
-    rows = [dict(zip(columns, line, strict=True)) for line in cells]
-    emit_json(rows) if as_json else emit_table(columns, rows)
+    emit_json(rows) if as_json else emit_table(["id", "scopes", "models", "expires", "note"], rows)
 
 
 @opt.command("revoke", keys_command)
@@ -378,15 +384,14 @@ def audit_command(
     """List the latest changes of a store: who changed which model, when, and with what outcome."""
     _check_installed()
     from steelyard.service import open_store
-    from steelyard.service.audit import AuditLog
+    from steelyard.service.audit import AuditEntry, AuditLog
 
     _check_exists(store)
     given: dict[str, Any] = {name: x for name, x in (("verb", verb), ("key", key)) if x is not None}
     with open_store(store) as opened:
         entries, _ = AuditLog(opened).read(model=model, limit=limit, **given)
     rows = [{**entry._asdict(), "at": _date(entry.at)} for entry in entries]
-    columns = ["at", "model", "verb", "key", "address", "request_id", "outcome", "rows", "version"]
-    emit_json(rows) if as_json else emit_table(columns, rows)
+    emit_json(rows) if as_json else emit_table(AuditEntry._fields, rows)
 
 
 # -- commands for backups ---------------------------------------------------------------------------

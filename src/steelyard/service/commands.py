@@ -122,8 +122,7 @@ class Remember(Request):
     prediction: Mapping[str, Any] = field(default_factory=dict)  # copied into the response
 
     def apply(self, writer: Writer, session: ModelSession, _: float) -> Response:
-        limit = min(writer.max_remembered, session.engine.spec.limit("waiting"))
-        session.remember(self.rows, int(limit))
+        session.remember(self.rows, writer.max_remembered)
         return {"version": session.engine.version, **self.prediction, "ids": [row.id for row in self.rows]}
 
     def mentioned_rows(self, _: Response) -> list[RowReference]:
@@ -191,10 +190,7 @@ class Consume(Request):
                     "nothing was changed.",
                     hint="read the topic again from the stored position",
                 )
-        limit = min(writer.max_remembered, engine.spec.limit("waiting"))
-        if session.n_pending + len(self.remember) > limit:
-            n_waiting = f"{session.n_pending:,} rows wait for their labels"
-            raise Conflict(f"{n_waiting}; at most {limit:,.0f} may wait.")
+        session.check_can_wait(len(self.remember), writer.max_remembered)
         n_learned = 0
         if self.learn is not None:
             n_learned = _learn(session, self.learn, now, skips_known=self.skips_known)

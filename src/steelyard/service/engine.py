@@ -85,8 +85,8 @@ class Engine:
         self._text_labels: bool | None = None
         # Column names of the last rows if the model needs exactly these columns, otherwise None.
         self._usual_names: list[str] | None = None
-        if spec.columns != "auto":
-            kinds = dict(spec.columns)  # type: ignore[arg-type]
+        if isinstance(spec.columns, Mapping):
+            kinds = spec.columns
             empty = {name: np.empty(0, object if k == "category" else float) for name, k in kinds.items()}
             times = [name for name, kind in kinds.items() if kind == "time"]
             self.encoder.fit_columns(ColumnBatch(empty, 0, times=times), list(kinds), ())
@@ -305,19 +305,14 @@ class Engine:
 
     def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
         """Return the known categories that occur in the rows, as pairs (column, text)."""
+        if not self.encoder.is_fitted:
+            return set()
         schema = getattr(self.learner, "_schema", None) if is_ready(self.learner) else None
+        known = set(self.encoder.categories_)
         if schema is not None:
             known = {(name, text) for name, codes in schema.codes.items() for text in codes}
-        else:
-            known = set(self.encoder.categories_) if self.encoder.is_fitted else set()
-        columns = self.encoder.categorical_ if self.encoder.is_fitted else []
-        found: set[tuple[str, Any]] = {
-            (name, text)
-            for name in columns
-            if name in batch.columns
-            for text in as_texts(batch.columns[name])
-        }
-        found = {(name, text) for name, text in found if text is not None} & known
+        columns = [name for name in self.encoder.categorical_ if name in batch.columns]
+        found = known & {(name, text) for name in columns for text in as_texts(batch.columns[name])}
         return found if self.challenger is None else found | self.challenger.engine.categories_in(batch)
 
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
@@ -361,9 +356,7 @@ class Engine:
             if None not in found:
                 return np.array(found, dtype=np.int64)
         labels = LabelReader(self.spec.target).read(values, REQUEST, 0)
-        if self._text_labels and labels.dtype.kind != "U":
-            return labels.astype(str)
-        return labels
+        return labels.astype(str) if self._text_labels and labels.dtype.kind != "U" else labels
 
     def _encoded(self, batch: ColumnBatch) -> tuple[Any, NDArray[Any]]:
         """Return encoded rows, padded to the current number of features of the learner, and their labels."""

@@ -22,11 +22,11 @@ class PositionMoved(Conflict):
 
 
 class StaleVersionError(Conflict):
-    """The site update is older than the latest update of the same site."""
+    """The site update is older than the latest update of the same site, whose age is ``age``."""
 
     def __init__(self, message: str, *, hint: str, age: tuple[int, int]) -> None:
         super().__init__(message, hint=hint)
-        self.age = age
+        self.details = {"reason": "stale", "epoch": age[0], "version": age[1]}  # fields of the response
 
 
 class GoneError(SteelyardError, LookupError):

@@ -56,8 +56,8 @@ class Forgetting:
             engine.forget(wire.joined(unlearned))
         engine.recent.clear()
         kept_columns = self._erase_categories(affected)
-        is_found = bool(affected) or request.batch is not None
-        deletes_history = is_found or self.spec.window is not None  # expired rows may be in older snapshots
+        # Expired rows may be in older snapshots.
+        deletes_history = bool(affected) or request.batch is not None or self.spec.window is not None
         # The statement and the snapshot are slow to compute, so they are computed before the first write.
         after = session.statement()
         snapshot = session.encoded_snapshot(now) if deletes_history else None
@@ -81,11 +81,8 @@ class Forgetting:
         if deletes_history:
             session.snapshot(now, keep=1, encoded=snapshot)
         n_found = sum(split.n_selected for split in affected.values()) + n_pending + n_quarantined
-        n_unknown = 0  # how many of the given ids or subjects match no row
-        if request.ids is not None:
-            n_unknown = max(0, len(set(request.ids)) - n_found)
-        elif request.subject is not None:
-            n_unknown = int(not n_found)
+        n_given = len(set(request.ids or ())) + (request.subject is not None)
+        n_unknown = max(0, n_given - n_found)  # how many of the given ids or subjects match no row
         certificate = self._certificate(counts, n_unknown, kept_columns) | {"before": before, "after": after}
         if certificate["found"]:
             self.store.add_certificate(self.name, engine.version, now, json.dumps(certificate))
@@ -157,13 +154,10 @@ class Forgetting:
         erase = partial(self.store.erase_responses, self.name)
         if request.request_key is not None:
             self.store.erase_response(self.name, request.request_key)
-        if request.subject is not None:
-            n_responses = erase(subject=request.subject)
-        elif request.before is not None or (request.batch is not None and id_column is None):
-            # Rows without ids cannot be matched with responses, so all responses are erased.
-            n_responses = erase(before=np.inf if request.before is None else request.before)
-        else:
-            n_responses = erase(ids=list(request.ids or ()))
+        before = request.before
+        if request.batch is not None and id_column is None:
+            before = np.inf  # rows without ids cannot be matched with responses, so all responses are erased
+        n_responses = erase(ids=request.ids or (), subject=request.subject, before=before)
         parts = [part for part in unlearned if id_column in part.columns]
         ids = [row_id for part in parts for row_id in wire.texts(part, id_column)]
         return n_responses + erase(ids=[row_id for row_id in ids if row_id is not None])
@@ -220,7 +214,7 @@ class Forgetting:
         wanted = Counter(row_keys(batch, names))
         positions: dict[int, list[int]] = {}
         for chunk in self.session.row_windows.chunks():
-            rows, _ = self.session.unpacked(chunk)
+            rows, _, _ = self.session.unpacked(chunk)
             begin = self.session.row_windows.begin_of(chunk)
             for position, key in enumerate(row_keys(rows, names)):
                 if position >= begin and wanted[key] > 0:
@@ -236,20 +230,7 @@ class Forgetting:
         )
 
 
-def row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the comparable values of each row in the columns ``names``; absent columns give None."""
-    columns: list[list[Any]] = []
-    for name in names:
-        values = batch.columns.get(name)
-        if values is None:
-            columns.append([None] * batch.n_rows)
-            continue
-        columns.append(wire.texts(batch, name) if values.dtype == object else values.tolist())
-    return [tuple(map(_comparable, row)) for row in zip(*columns, strict=True)]
-
-
-def _comparable(value: Any) -> Any:
-    """Return a key for comparisons, in which missing values are equal and 3 equals the text "3"."""
-    if value is None or value != value:  # noqa: PLR0124  nan
-        return None
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[str | None, ...]]:
+    """Return the values of each row as texts, so that 3 equals "3"; absent columns give None."""
+    columns = [wire.texts(batch, name if name in batch.columns else None) for name in names]
+    return list(zip(*columns, strict=True))

@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service.errors import NotFoundError, Unavailable, follower_error
@@ -28,7 +27,7 @@ class ModelOwner:
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.store, self.clock = store, clock
         self.published: dict[str, PublishedModel] = {}
-        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
+        self.listeners: list[Callable[[str], None]] = []  # called with the name of a changed model
         self.slow_models: set[str] = set()  # models of the second writer thread
         self.owners: dict[str, str] = {}  # models of other processes, with the address of the process
         self.damaged: dict[str, str] = {}  # models that cannot be loaded, with the reason

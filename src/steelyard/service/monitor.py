@@ -52,7 +52,6 @@ class QualityMonitor:
         self.n_counted = 0
         # Labels and predictions that are not evaluated yet.
         self._buffer: list[tuple[NDArray[Any], Predictions]] = []
-        self._n_buffered = 0  # number of rows in the buffer
         self._n_points = self._rows_since_point = 0
         self._last_point = -math.inf
         self.new_points: list[dict[str, Any]] = []  # points of the history that are not stored yet
@@ -63,7 +62,6 @@ class QualityMonitor:
         """Add predictions and labels. They are evaluated when a history point is due or a value is read."""
         with self._lock:
             self._buffer.append((labels, answers))
-            self._n_buffered += len(labels)
             self.n_counted += len(labels)
             self._rows_since_point += len(labels)
             # At first a point is due every 100 rows, later at most once per second.
@@ -78,12 +76,10 @@ class QualityMonitor:
                 self._flush()
                 point, _ = self._current()
                 self.new_points.append({"row": row + len(labels), "at": at, **point})
-            elif self._n_buffered >= _MAX_BUFFERED_ROWS:
-                self._flush()
 
     def _flush(self) -> None:
         """Evaluate the buffer. Rows that are too old for the window count only in the totals."""
-        buffer, self._buffer, self._n_buffered = self._buffer, [], 0
+        buffer, self._buffer = self._buffer, []
         begin, n_rows = len(buffer), 0
         while begin and n_rows < WINDOW:
             begin -= 1
@@ -221,7 +217,6 @@ class RecentRows:
         self._reference: list[ColumnBatch] = []
 
     def add(self, batch: ColumnBatch) -> None:
-        """Add learned rows."""
         self.n_seen += batch.n_rows
         limit = self._limit
         if not limit:  # the limit is set once, because the columns of a model do not change

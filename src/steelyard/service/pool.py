@@ -6,8 +6,7 @@ Each site update is one chunk of the store, which the next update of the site re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from steelyard.exceptions import DataError
 from steelyard.federated import Hub, SiteUpdate
@@ -52,17 +51,6 @@ class PooledEngine(Engine):
         self.spec = spec
         return self.solve()
 
-    def restore(
-        self, site_updates: list[SiteUpdate], gone: Mapping[str, tuple[int, int]], version: int
-    ) -> None:
-        """Restore the model from the latest site updates."""
-        for site_update in site_updates:
-            self.hub.receive(site_update)
-        for site, age in gone.items():
-            self.hub.ignore(site, age)
-        self.solve()
-        self.version = version
-
     def solve(self) -> int:
         """Compute the model from the updates of the hub; return the new version."""
         if self.hub.sites:
@@ -94,18 +82,22 @@ class PooledSession(ModelSession):
         session = cls(store, PooledEngine(name, Spec.from_store(json.loads(spec))))
         snapshot = store.snapshot(name, committed=False)
         state: dict[str, Any] = {"version": 0, "gone": {}} if snapshot is None else decode(snapshot.body)
-        version, gone = int(state["version"]), {site: tuple(age) for site, age in state["gone"].items()}
+        version, gone = int(state["version"]), dict(state["gone"])
         for event in store.events_after(name, version):
             session.events_since_snapshot += 1
             version = event.version
             if event.kind == "drop":
                 body = unpack_event(event.body)
-                gone[body["site"]] = tuple(body["age"])
-        site_updates = []
+                gone[body["site"]] = body["age"]
+        engine = session.engine
         for chunk, _, _ in store.chunks(name):
-            site_updates.append(SiteUpdate.from_bytes(store.chunk(chunk)))
-            session._chunks[site_updates[-1].site] = chunk
-        session.engine.restore(site_updates, cast("dict[str, tuple[int, int]]", gone), version)
+            site_update = SiteUpdate.from_bytes(store.chunk(chunk))
+            session._chunks[site_update.site] = chunk
+            engine.hub.receive(site_update)
+        for site, age in gone.items():
+            engine.hub.ignore(site, (age[0], age[1]))
+        engine.solve()
+        engine.version = version
         return session
 
     def follow(self, version: int) -> bool:  # noqa: ARG002  the interface of ModelSession
@@ -185,9 +177,7 @@ class PooledSession(ModelSession):
         """Write a snapshot of the version and the dropped sites. Site updates stay in their chunks."""
         engine = self.engine
         body = encode(engine.state())
-        self.store.put_snapshot(
-            engine.name, Snapshot(engine.version, now, engine.digest(), body), min(keep, 1)
-        )
+        self.store.put_snapshot(engine.name, Snapshot(engine.version, now, engine.digest(), body), 1)
         self.store.drop_events(engine.name, engine.version)
         self.rows_since_snapshot = self.events_since_snapshot = 0
 

@@ -52,20 +52,25 @@ class PublishedModel:
         # Later changes replace the encoder of the engine by a copy. Callers must not change either.
         self.encoder, self.learner = engine.encoder, copy.deepcopy(engine.learner)
         self._rates_of_learning = _realised_rates(self.learner)  # rates counted on the learned rows
-        self._summary: dict[str, Any] | None = None
         self.last_predict_time = -math.inf  # monotonic time, including predictions of the previous copy
 
     def summary(self) -> dict[str, Any]:
         """Return the digest, the classes, the row counts and the columns."""
-        if self._summary is None:
-            self._summary = {
-                "digest": digest_of(self.learner),
-                "classes": class_counts(self.learner),
-                "rows": self.n_rows,
-                "learned": self.n_learned,
-                "columns": self.columns,
-            }
-        return self._summary
+        return {
+            "digest": self._digest,
+            "classes": self._class_counts,
+            "rows": self.n_rows,
+            "learned": self.n_learned,
+            "columns": self.columns,
+        }
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest_of(self.learner)
+
+    @cached_property
+    def _class_counts(self) -> dict[str, float]:
+        return class_counts(self.learner)
 
     @property
     def measures(self) -> dict[str, Any]:
@@ -100,7 +105,7 @@ class PublishedModel:
             "since": since,
             "rows": rival.n_counted,
             "spec": self.challenger.spec.as_dict(),
-            "digest": self.challenger.summary()["digest"],
+            "digest": self.challenger._digest,
             "model": monitor.measures(),
             "challenger": rival.measures(),
         }
@@ -190,7 +195,7 @@ class PublishedModel:
     @cached_property
     def most_frequent_class(self) -> str | None:
         """Class with the most learned rows, or None if the learner does not count rows."""
-        counts = class_counts(self.learner)
+        counts = self._class_counts
         return max(counts, key=counts.__getitem__) if any(counts.values()) else None
 
     def explain(self, batch: ColumnBatch) -> list[dict[str, Any]]:
@@ -200,7 +205,8 @@ class PublishedModel:
         if isinstance(X, ColumnBatch):  # the learner reads tables
             found = self.learner.explain(X)
         else:
-            found = explain_encoded(self.learner, self.encoder, X, batch.columns, is_fixed=self._is_fixed)
+            is_fixed = not hasattr(self.learner, "grow")
+            found = explain_encoded(self.learner, self.encoder, X, batch.columns, is_fixed=is_fixed)
         rows = found.to_dicts()
         for row, plain in enumerate(rows):
             plain["values"] = dict(zip(found.column_names, map(json_value, found.values[row]), strict=True))
@@ -221,7 +227,7 @@ class PublishedModel:
     def _source_columns(self, n_features: int) -> tuple[list[str], list[int]]:
         """Return the columns of the table, and for each feature of the learner the index of its column."""
         if self._schema is None:
-            return source_columns(self.encoder, n_features, is_fixed=self._is_fixed)
+            return source_columns(self.encoder, n_features, is_fixed=not hasattr(self.learner, "grow"))
         names = self._schema.names
         return names, [names.index(name) for name, _ in self._schema.places][:n_features]
 
@@ -229,10 +235,6 @@ class PublishedModel:
     def _schema(self) -> Schema | None:
         """Columns of a learner that reads tables, or None if the learner reads encoded rows."""
         return getattr(self.learner, "_schema", None) if self.is_ready else None
-
-    @property
-    def _is_fixed(self) -> bool:
-        return not hasattr(self.learner, "grow")
 
     def _check_ready(self, verb: str) -> None:
         if not self.is_ready:

@@ -62,12 +62,7 @@ class RequestFuture:
                 self._state = _RUNNING
             return self._state == _RUNNING
 
-    def cancelled(self) -> bool:
-        """Return whether the request was cancelled."""
-        return self._state == _CANCELLED
-
     def done(self) -> bool:
-        """Return whether the request is finished or cancelled."""
         return self._state >= _CANCELLED
 
     def finish(self, outcome: dict[str, Any] | BaseException) -> None:

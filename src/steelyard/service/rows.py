@@ -7,6 +7,7 @@ import json
 import math
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -114,8 +115,7 @@ def from_body(
             raise DataError(f'expected {{"rows": [{{...}}, ...]}}; got {str(value)[:60]!r}.', source=_SOURCE)
         return from_records(rows, text_columns, limits)
     _check_signature(body, kind)
-    source = _arrow_stream(body, limits) if kind == "arrow" else open_source(io.BytesIO(body))
-    try:
+    with closing(_arrow_stream(body, limits) if kind == "arrow" else open_source(io.BytesIO(body))) as source:
         names = list(source.names)
         known = [name for name in text_columns if name in names]
         columns = Columns(categorical=tuple(known))
@@ -129,8 +129,6 @@ def from_body(
             # Decoding a dictionary-encoded column repeats its texts.
             _check_limit(limits.unpacked, "bytes after decompression", n_characters)
             parts.append(part)
-    finally:
-        source.close()
     if not parts:
         raise DataError("there are no rows.", source=_SOURCE)
     return ColumnBatch.concat(parts)

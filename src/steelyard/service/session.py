@@ -84,27 +84,27 @@ class ModelSession:
         session.n_pending = store.n_pending(name, committed=False)
         if session.engine.spec.keeps_rows:
             for chunk, n_rows, begin in store.chunks(name):
-                session.row_windows.add(chunk, partial(session._times, chunk), n_rows, begin)
+                session.row_windows.add(chunk, partial(session.times, chunk), n_rows, begin)
             session.row_windows.expire(expired)  # rows that expired after the snapshot
         return session
 
-    def _times(self, chunk: int) -> FloatArray:
-        _, extra = self.unpacked(chunk)
-        return np.asarray(extra["times"])
-
-    def unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
-        """Return the rows of a chunk; raise FileFormatError with the chunk number if it is damaged."""
+    def unpacked(self, chunk: int) -> tuple[ColumnBatch, FloatArray, dict[str, Any]]:
+        """Return rows, times and further values of a chunk; raise FileFormatError if it is damaged."""
         try:
-            return unpack(self.store.chunk(chunk))
+            batch, extra = unpack(self.store.chunk(chunk))
+            return batch, np.asarray(extra["times"]), extra
         except (FileFormatError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
             message = error.message if isinstance(error, FileFormatError) else "stored rows are damaged."
             raise FileFormatError(message, source=f"model {self.engine.name!r}, chunk {chunk}") from error
 
+    def times(self, chunk: int) -> FloatArray:
+        return self.unpacked(chunk)[1]
+
     def active_rows(self, chunk: int) -> tuple[ColumnBatch, FloatArray]:
         """Return the rows of a chunk that are in the window, and their times."""
-        batch, extra = self.unpacked(chunk)
+        batch, times, _ = self.unpacked(chunk)
         begin = self.row_windows.begin_of(chunk)
-        return batch.take(begin, batch.n_rows), np.asarray(extra["times"])[begin:]
+        return batch.take(begin, batch.n_rows), times[begin:]
 
     @classmethod
     def repair(cls, store: Store, name: str, spec: str, now: float) -> dict[str, int]:
@@ -125,8 +125,7 @@ class ModelSession:
         n_lost, damaged = 0, []
         for chunk, n_rows, begin in store.chunks(name):
             try:
-                batch, extra = session.unpacked(chunk)
-                times = np.asarray(extra["times"])
+                batch, times, _ = session.unpacked(chunk)
                 if begin < batch.n_rows:
                     session.engine.learn(batch.take(begin, batch.n_rows), at=now, times=times[begin:])
                 session.row_windows.add(chunk, times, n_rows, begin)
@@ -154,17 +153,12 @@ class ModelSession:
         body = unpack_event(event.body)
         ranges: list[RowRange] = []
         if event.kind == "learn":
-            batch, extra = self.unpacked(body["chunk"])
+            batch, times, extra = self.unpacked(body["chunk"])
             given = extra.get("given")
             if given is not None:
                 scores = np.asarray(given["scores"])
                 given = Predictions.of(np.array(given["labels"]), list(given["classes"]), scores)
-            self.engine.learn(
-                batch,
-                at=event.at,
-                times=np.asarray(extra["times"]),
-                predictions=given,
-            )
+            self.engine.learn(batch, at=event.at, times=times, predictions=given)
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
             ranges = [RowRange(*piece) for piece in body["pieces"]]
@@ -251,13 +245,11 @@ class ModelSession:
         # The learned state is written instead of the rows if it is much smaller.
         n_bytes = 8 * batch.n_rows * len(batch.columns)
         if spec.keeps_rows or not 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes:
-            extra: dict[str, Any] = {"times": times.tolist(), "given": None}
+            given = None
             if predictions is not None:
-                extra["given"] = {
-                    "labels": predictions.labels.tolist(),
-                    "scores": predictions.scores,
-                    "classes": predictions.classes,
-                }
+                labels, scores = predictions.labels.tolist(), predictions.scores
+                given = {"labels": labels, "scores": scores, "classes": predictions.classes}
+            extra: dict[str, Any] = {"times": times.tolist(), "given": given}
             if batches:
                 extra["batches"] = batches
             body = pack(batch, extra)
@@ -302,9 +294,8 @@ class ModelSession:
     @property
     def _has_window(self) -> bool:
         """Whether stored rows expire."""
-        return self.engine.spec.window is not None or (
-            self.engine.has_own_window and self.engine.spec.keeps_rows
-        )
+        spec = self.engine.spec
+        return spec.keeps_rows and (spec.window is not None or self.engine.has_own_window)
 
     def _expired(self, now: float, added: LearnedRows | None = None) -> list[RowRange]:
         """Return the stored rows outside the window, at present or after ``added`` are added."""
@@ -374,11 +365,7 @@ class ModelSession:
         self.events_since_snapshot += 1
 
     def _rows_of(self, ranges: Sequence[RowRange]) -> ColumnBatch:
-        parts = []
-        for rows in ranges:
-            batch, _ = self.unpacked(rows.chunk)
-            parts.append(batch.take(rows.begin, rows.end))
-        return wire.joined(parts)
+        return wire.joined([self.unpacked(rows.chunk)[0].take(rows.begin, rows.end) for rows in ranges])
 
     # -- delayed labels -----------------------------------------------------------------------------
 
@@ -450,7 +437,7 @@ class ModelSession:
     def _correction(self, chunk: int, positions: Sequence[int], labels: Mapping[str, Any]) -> _Correction:
         """Return the rows of a chunk whose labels change, with old and new labels, and the new chunk."""
         spec = self.engine.spec
-        batch, extra = self.unpacked(chunk)
+        batch, times, extra = self.unpacked(chunk)
         begin, ids = self.row_windows.begin_of(chunk), wire.texts(batch, spec.id)
         active = [row for row in sorted(positions) if row >= begin]
         column = batch.columns[spec.target].copy()
@@ -464,7 +451,7 @@ class ModelSession:
         keep = SplitChunk(
             batch.select(rows),
             corrected.take(begin, batch.n_rows),
-            np.asarray(extra["times"])[begin:],
+            times[begin:],
             len(rows),
             _kept_positions(extra, np.arange(batch.n_rows) >= begin),
         )
@@ -485,27 +472,29 @@ class ModelSession:
                 hint="learn or discard rows in quarantine",
             )
         ids, subjects = wire.identifiers(batch, spec.id), wire.identifiers(batch, spec.subject)
-        self.store.add_quarantined(
-            name,
-            [
-                QuarantinedRow(0, now, ids[row], subjects[row], reason, pack(batch.select([row])))
-                for row, (_, reason) in sorted(found.items())
-            ],
-        )
+        quarantined = [
+            QuarantinedRow(0, now, ids[row], subjects[row], reason, pack(batch.select([row])))
+            for row, (_, reason) in sorted(found.items())
+        ]
+        self.store.add_quarantined(name, quarantined)
         return batch.select([row for row in range(batch.n_rows) if row not in found])
 
     def remember(self, rows: Sequence[PendingRow], max_pending: int) -> None:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
-        name = self.engine.name
         rows = self._not_pending(rows)
-        if self.n_pending + len(rows) > max_pending:
+        self.check_can_wait(len(rows), max_pending)
+        self.store.put_pending(self.engine.name, rows)
+        self.n_pending += len(rows)
+
+    def check_can_wait(self, n_rows: int, max_pending: int) -> None:
+        """Raise Conflict if with ``n_rows`` more rows too many would wait for labels."""
+        limit = min(max_pending, self.engine.spec.limit("waiting"))
+        if self.n_pending + n_rows > limit:
             raise Conflict(
-                f"{self.n_pending:,} rows of {name!r} wait for their labels, and with {len(rows):,} more "
-                f"there would be more than {max_pending:,}; nothing was changed.",
+                f"{self.n_pending:,} rows of {self.engine.name!r} wait for their labels, and with {n_rows:,} "
+                f"more there would be more than {limit:,.0f}; nothing was changed.",
                 hint='send labels, or forget rows that will get none: {"before": "2026-01-31"}',
             )
-        self.store.put_pending(name, rows)
-        self.n_pending += len(rows)
 
     def _not_pending(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
         """Return the rows that are not pending yet; raise Conflict if an id belongs to another row.
@@ -528,17 +517,14 @@ class ModelSession:
 
     def history(self) -> Iterator[tuple[ColumnBatch, FloatArray]]:
         """Yield batches of the rows in the window and their times, oldest chunk first."""
-        parts: list[ColumnBatch] = []
-        times: list[FloatArray] = []
-        for chunk in self.row_windows.chunks():
-            rows, moments = self.active_rows(chunk)
-            parts.append(rows)
-            times.append(moments)
-            if sum(part.n_rows for part in parts) >= _REPLAY_ROWS:
-                yield wire.joined(parts), np.concatenate(times)
-                parts, times = [], []
-        if parts:
-            yield wire.joined(parts), np.concatenate(times)
+        parts: list[tuple[ColumnBatch, FloatArray]] = []
+        chunks = self.row_windows.chunks()
+        for chunk in chunks:
+            parts.append(self.active_rows(chunk))
+            if chunk == chunks[-1] or sum(len(times) for _, times in parts) >= _REPLAY_ROWS:
+                batches, times = zip(*parts, strict=True)
+                yield wire.joined(batches), np.concatenate(times)
+                parts = []
 
     # -- forgetting ---------------------------------------------------------------------------------
 
@@ -552,7 +538,7 @@ class ModelSession:
 
         A chunk of a single request stores no keys, because all of its rows belong to the key of the request.
         """
-        batch, extra = self.unpacked(chunk)
+        batch, times, extra = self.unpacked(chunk)
         if positions is None:
             is_shared = key is not None and "batches" in extra
             positions = extra["batches"].get(key, []) if is_shared else list(range(batch.n_rows))
@@ -563,13 +549,12 @@ class ModelSession:
         return SplitChunk(
             batch.select(selected & active),
             batch.select(~selected & active),
-            np.asarray(extra["times"])[~selected & active],
+            times[~selected & active],
             int(selected.sum()),
             _kept_positions(extra, ~selected & active),
         )
 
     def rewrite_chunk(self, chunk: int, split: SplitChunk) -> None:
-        """Replace a stored chunk by the rows to keep."""
         spec, keep = self.engine.spec, split.keep
         if not keep.n_rows:
             self.store.drop_chunks([chunk])

@@ -78,7 +78,6 @@ class RowWindowIndex:
             self._newest = max(self._newest, float(entry.times[-1]))
 
     def drop(self, chunk: int) -> None:
-        """Remove a chunk."""
         entry = self._active.pop(chunk, None) or self._expired.pop(chunk)
         self._unsaved.pop(chunk, None)
         self.n_rows -= entry.n - entry.begin

@@ -1,9 +1,10 @@
-"""Adapters to the system: steady clock, systemd messages, log lines, and the return of unused memory."""
+"""Adapters to the system: addresses, steady clock, systemd messages, log lines, return of unused memory."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import ipaddress
 import logging
 import os
 import socket
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -26,6 +27,15 @@ _MIN_RELEASE_SECONDS = 1.0  # minimum interval between releases, which take mill
 _seconds_since_boot: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
+
+
+@lru_cache(maxsize=64)
+def is_local(host: str) -> bool:
+    """Return whether a host name or address always belongs to this machine."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class SteadyClock:

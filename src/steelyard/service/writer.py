@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import Any
 
 import msgspec
 
@@ -86,7 +85,6 @@ class Writer(ModelOwner):
         self.queue = RequestQueue(max_waiting)
         self._speculation = Speculation(self)
         self._thread: threading.Thread | None = None
-        self._closing = False
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
         self.needs_recovery = False  # whether the models in memory may differ from the store
         self.leads = True  # whether this process holds the write lock; assumed until it is found not to
@@ -111,11 +109,11 @@ class Writer(ModelOwner):
 
     def close(self) -> None:
         """Process the queued requests, write snapshots and stop. Further calls do nothing."""
-        if self._closing:
+        if self.queue.is_closed:
             return
-        self._closing, self._speculation.is_enabled = True, False
+        self._speculation.is_enabled = False
+        self.queue.close()
         if self._thread is not None and self._thread.is_alive():
-            self.queue.close()
             self._thread.join()
         if self._slow_writer is not None:
             self._slow_writer.close()
@@ -126,10 +124,14 @@ class Writer(ModelOwner):
             self._write_last_snapshots(self.sessions)
 
     @property
+    def _writers(self) -> list[Writer]:
+        """This thread and, if there is one, the second writer thread."""
+        return [self] if self._slow_writer is None else [self, self._slow_writer]
+
+    @property
     def is_alive(self) -> bool:
         """Whether this thread is running, and also the second writer thread if there is one."""
-        is_alive = self._thread is not None and self._thread.is_alive()
-        return is_alive and (self._slow_writer is None or self._slow_writer.is_alive)
+        return all(one._thread is not None and one._thread.is_alive() for one in self._writers)
 
     @property
     def behind(self) -> float:
@@ -139,29 +141,23 @@ class Writer(ModelOwner):
     @property
     def n_waiting(self) -> int:
         """Number of queued requests."""
-        return len(self.queue) + (0 if self._slow_writer is None else len(self._slow_writer.queue))
+        return sum(len(one.queue) for one in self._writers)
 
     def check_not_damaged(self, name: str) -> None:
-        super().check_not_damaged(name)
-        if self._slow_writer is not None:
-            self._slow_writer.check_not_damaged(name)
+        for one in self._writers:
+            ModelOwner.check_not_damaged(one, name)
 
-    def _all_sessions(self) -> list[tuple[str, ModelSession]]:
-        slow = [] if self._slow_writer is None else list(self._slow_writer.sessions.items())
-        return list(self.sessions.items()) + slow
+    def all_sessions(self) -> dict[str, ModelSession]:
+        """Return the sessions of both writer threads."""
+        return {name: session for one in self._writers for name, session in list(one.sessions.items())}
 
     def waiting_labels(self) -> dict[str, int]:
         """Return the number of rows that wait for labels, by model. The result is empty in a follower."""
-        return {name: s.n_pending for name, s in self._all_sessions()} if self.leads else {}
-
-    def snapshot_times(self) -> dict[str, float]:
-        """Return the time of the last snapshot of each model that has one."""
-        times = {name: session.snapshot_at for name, session in self._all_sessions()}
-        return {name: at for name, at in times.items() if at > -math.inf}
+        return {name: s.n_pending for name, s in self.all_sessions().items()} if self.leads else {}
 
     def submit(self, request: Request) -> Request:
         """Queue a request, whose future is resolved when the request is durable."""
-        if self._closing:
+        if self.queue.is_closed:
             raise stopping_error()
         if self._thread is not None and not self._thread.is_alive():
             raise Unavailable("the writer thread has ended; nothing was changed.", hint="restart the service")
@@ -405,7 +401,7 @@ class Writer(ModelOwner):
             session, current = self.sessions.get(name), self.published.get(name)
             if session is None:
                 if self.published.pop(name, None) is not None:
-                    self._notify(name, {"deleted": True})
+                    self._notify(name)
                 continue
             committed = self._speculation.committed_model(name)
             if current is not None and current.version == (committed or session.engine).version:
@@ -414,12 +410,12 @@ class Writer(ModelOwner):
             if current is not None:
                 published.warm_up(current)
             self.published[name] = published
-            self._notify(name, {"version": published.version, "rows": published.n_rows})
+            self._notify(name)
 
-    def _notify(self, name: str, change: dict[str, Any]) -> None:
+    def _notify(self, name: str) -> None:
         for listener in list(self.listeners):
             with suppress(Exception):  # an error in a listener must not affect the responses
-                listener(name, change)
+                listener(name)
 
     def _next_learning(self) -> Callable[[], None] | None:
         return self._speculation.prepare(_MAX_GROUP_REQUESTS) if self.queue else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import ipaddress
 import itertools
 import logging
 import re
@@ -35,6 +34,7 @@ from steelyard.service.http.routes import ANY, MODEL, MODELS, NOT_READY, ROUTES,
 from steelyard.service.http.routes import Route as RouteInfo
 from steelyard.service.http.service import HEADERS, Service
 from steelyard.service.rows import Limits
+from steelyard.service.system import is_local
 from steelyard.service.writer import Writer
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def origin_problem(
     another origin: browsers send simple cross-origin requests without a preflight request.
     """
     host = headers.get(b"host", b"").decode("latin-1").lower()
-    if not _is_local(host) and _hostname(host) not in allowed_hosts:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if not is_local(name) and name not in allowed_hosts:
         return Problem(421, f"this service is not {host[:80]!r}.", "use the address that it printed, or keys")
     if method in {"GET", "HEAD"}:
         return None
@@ -148,19 +149,6 @@ def origin_problem(
     if is_foreign:
         return Problem(403, "requests from other web pages are refused.", "use keys to allow them")
     return None
-
-
-def _hostname(host: str) -> str:
-    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-
-
-@functools.lru_cache(maxsize=64)
-def _is_local(host: str) -> bool:
-    name = _hostname(host)
-    try:
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 _TRACE = re.compile(rb"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")

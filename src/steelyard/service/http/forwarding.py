@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from steelyard.service.errors import Unavailable
 from steelyard.service.http.protocol import ON_SHUTDOWN
+from steelyard.service.http.routes import EVENTS
 from steelyard.service.writer import Writer
 
 _FORWARDED = "x-steelyard-forwarded"
@@ -70,7 +71,7 @@ class Forwarder:
         try:
             response = await self._http.send(outgoing, stream=True)
             kept = {n: v for n, v in response.headers.items() if n not in _DROPPED_HEADERS}
-            if response.headers.get("content-type", "").startswith("text/event-stream"):
+            if response.headers.get("content-type", "").startswith(EVENTS):
                 request.scope[ON_SHUTDOWN] = partial(_close_soon, response)
                 return StreamingResponse(_stream(response), response.status_code, kept)
             content = await response.aread()

@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError, SteelyardError
 from steelyard.service.errors import QueueFullError
 
@@ -105,8 +107,10 @@ class Keys:
                 hint="steelyard serve keys add creates it",
             ) from error
         try:
-            keys = [_key(entry) for entry in tomllib.loads(text).get("keys", [])]
-        except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+            entries = tomllib.loads(text).get("keys", [])
+            values = [{**entry, "expires": _seconds(entry.get("expires"))} for entry in entries]
+            keys = msgspec.convert(values, list[Key])
+        except (TypeError, AttributeError, ValueError, msgspec.ValidationError) as error:
             raise FileFormatError(f"this is not a file of keys: {error}.", source=str(self.path)) from error
         self._keys, self._loaded = {key.id: key for key in keys}, state
 
@@ -182,19 +186,6 @@ def _changed(path: Path, key_id: str | None = None) -> Iterator[dict[str, Key]]:
 def _hash(secret: str) -> str:
     # The secret has 256 random bits, so a plain hash cannot be inverted by guessing.
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _key(entry: dict[str, Any]) -> Key:
-    lists = {name: tuple(map(str, entry[name])) for name in _LISTS if name in entry}
-    rate = entry.get("rate")
-    return Key(
-        id=str(entry["id"]),
-        hash=str(entry["hash"]),
-        note=str(entry.get("note", "")),
-        expires=_seconds(entry.get("expires")),
-        rate=None if rate is None else float(rate),
-        **lists,
-    )
 
 
 def _seconds(value: Any) -> float | None:

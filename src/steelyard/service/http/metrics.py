@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import threading
 import time
 from bisect import bisect_left
-from collections import OrderedDict, deque
+from collections import Counter as Counts
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    InfoMetricFamily,
-)
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from steelyard.service.writer import Writer
@@ -33,49 +31,47 @@ _N_INTERVALS = (180, 672)  # number of intervals that are kept (three hours and 
 _LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # upper bounds in seconds, from 0.5 ms to 4 s
 _LABEL_DELAY_BOUNDS = (1.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
 _BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-# Help texts of metrics, by the kind of family and the name without the prefix "steelyard_".
-_FAILED_WRITES = {"write_failures": "Groups of requests that could not be written."}
-_FAILED_ERASURES = {"erase_failures": "Failed attempts to erase forgotten rows from the disk."}
-_COUNTERS_OF_MODEL = {"rows_learned": "Rows learned."}
-_OF_PROCESS = {
-    "leader": "Whether this process learns (1) or follows (0).",
-    "writer_alive": "Whether the writer thread runs.",
-    "follower_lag_seconds": "Time since a follower last read the store.",
-    "requests_waiting": "Requests in the queue of the writer.",
-    "store_up": "Whether the store can be read.",
-    "store_bytes": "Size of the store.",
-    "disk_free_bytes": "Free space of the disk with the store.",
-}
-_OF_MODEL = {
-    "model_rows": "Rows in the model.",
-    "model_version": "Version of a model.",
-    "model_g_mean": "G-mean of recent predictions.",
-    "model_auc": "AUC of recent predictions.",
-    "model_drifts": "Drifts found so far.",
-    "model_drift_evidence": "Evidence for a drift since the last drift. A drift is reported at 1.",
-    "labels_waiting": "Rows that wait for labels.",
-    "snapshot_age_seconds": "Time since the last snapshot.",
-    "challenger": "Whether a challenger learns in shadow.",
-    "rows_quarantined": "Rows in quarantine.",
-}
-_OF_RATE = {
-    "model_realised_rate": "Observed rate of alarms, recall or precision since the model was created.",
-    "model_realised_rate_low": "Lower limit of the rate.",
-    "model_realised_rate_high": "Upper limit of the rate.",
-    "model_promised_rate": "Target rate.",
-}
-_GAUGES_OF_TOPIC = {
-    "topic_up": "Whether a topic is being read.",
-    "topic_lag": "Messages that were not read yet.",
-    "topic_rows_per_second": "Rows consumed per second, recently.",
-}
-_COUNTERS_OF_TOPIC = {
-    "topic_messages": "Messages consumed since the start of the process.",
-    "topic_rows": "Rows consumed since the start of the process.",
-    "topic_dead_letters": "Messages sent to the dead-letter topic.",
-}
+# Metrics that are computed at each scrape: name without the prefix "steelyard_", labels and help text.
+_COUNTERS = (
+    ("write_failures", "reason", "Groups of requests that could not be written."),
+    ("erase_failures", "", "Failed attempts to erase forgotten rows from the disk."),
+    ("rows_learned", "model", "Rows learned."),
+    ("topic_messages", "model role", "Messages consumed since the start of the process."),
+    ("topic_rows", "model role", "Rows consumed since the start of the process."),
+    ("topic_dead_letters", "model role", "Messages sent to the dead-letter topic."),
+)
+_GAUGES = (
+    ("leader", "", "Whether this process learns (1) or follows (0)."),
+    ("writer_alive", "", "Whether the writer thread runs."),
+    ("follower_lag_seconds", "", "Time since a follower last read the store."),
+    ("requests_waiting", "", "Requests in the queue of the writer."),
+    ("store_up", "", "Whether the store can be read."),
+    ("store_bytes", "", "Size of the store."),
+    ("disk_free_bytes", "", "Free space of the disk with the store."),
+    ("topic_up", "model role", "Whether a topic is being read."),
+    ("topic_lag", "model role", "Messages that were not read yet."),
+    ("topic_rows_per_second", "model role", "Rows consumed per second, recently."),
+    ("model_rows", "model", "Rows in the model."),
+    ("model_version", "model", "Version of a model."),
+    ("model_g_mean", "model", "G-mean of recent predictions."),
+    ("model_auc", "model", "AUC of recent predictions."),
+    ("model_drifts", "model", "Drifts found so far."),
+    ("model_drift_evidence", "model", "Evidence for a drift since the last drift. A drift is reported at 1."),
+    ("labels_waiting", "model", "Rows that wait for labels."),
+    ("snapshot_age_seconds", "model", "Time since the last snapshot."),
+    ("challenger", "model", "Whether a challenger learns in shadow."),
+    ("rows_quarantined", "model", "Rows in quarantine."),
+    (
+        "model_realised_rate",
+        "model rate",
+        "Observed rate of alarms, recall or precision since the model was created.",
+    ),
+    ("model_realised_rate_low", "model rate", "Lower limit of the rate."),
+    ("model_realised_rate_high", "model rate", "Upper limit of the rate."),
+    ("model_promised_rate", "model rate", "Target rate."),
+)
 # Values by name and labels. A value None is left out.
-Values = dict[str, dict[tuple[str, ...], float | None]]
+Values = defaultdict[str, dict[tuple[str, ...], float | None]]
 
 
 class Metrics(Collector):
@@ -107,16 +103,11 @@ class Metrics(Collector):
         self._registry.register(writer.statistics.commit_seconds)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
-        self._build = InfoMetricFamily(
-            "steelyard_build",
-            "Versions of library and Python, and the kind of store.",
-            value={
-                "version": version("steelyard"),
-                "python": platform.python_version(),
-                "store": type(writer.store).__name__.removesuffix("Store").lower(),
-            },
+        store = type(writer.store).__name__.removesuffix("Store").lower()
+        text = "Versions of library and Python, and the kind of store."
+        Info("steelyard_build", text, registry=self._registry).info(
+            {"version": version("steelyard"), "python": platform.python_version(), "store": store}
         )
-        self._recent: dict[tuple[str, str], deque[float]] = {}
 
     def request_finished(
         self, method: str, route: str, status: int, seconds: float, model: str | None
@@ -128,8 +119,6 @@ class Metrics(Collector):
         verb = route.rpartition("/")[2]
         if model in self._writer.published:  # clients could send any number of names of unknown models
             self.activity.request(model, verb, status, seconds)
-        if model is not None and status == 200 and verb in _VERBS:
-            self._recent.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)
 
     def labels_arrived(self, model: str, delays: list[float]) -> None:
         """Count labels in a histogram of their delay; called in the writer thread."""
@@ -137,16 +126,6 @@ class Metrics(Collector):
         histogram = self._label_delay.labels(model)
         for delay in delays:
             histogram.observe(delay)
-
-    def latency(self, model: str) -> dict[str, dict[str, float]]:
-        """Return median and 99th percentile of the latency of recent requests in milliseconds, by verb."""
-        found = {}
-        for verb in _VERBS:
-            recent = list(self._recent.get((model, verb), ()))
-            if recent:
-                median, p99 = np.quantile(recent, [0.5, 0.99])
-                found[verb] = {"median": round(1000 * median, 3), "p99": round(1000 * p99, 3)}
-        return found
 
     def rows_predicted(self, model: str, n_rows: int) -> None:
         self._predicted.labels(model).inc(n_rows)
@@ -158,23 +137,20 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Any]:
         """Yield the metrics that are computed at each scrape."""
-        statistics = self._writer.statistics
-        yield self._build
-        values: Values = {
-            "write_failures": _by_label({"none": 0, **statistics.write_failures}),
-            "erase_failures": {(): statistics.erase_failures},
-        }
-        yield from _families(CounterMetricFamily, _FAILED_WRITES, ["reason"], values)
-        yield from _families(CounterMetricFamily, _FAILED_ERASURES, [], values)
-        process: Values = {name: {(): value} for name, value in self.process().items()}
-        yield from _families(GaugeMetricFamily, _OF_PROCESS, [], process)
-        topics = self._topics()
-        yield from _families(GaugeMetricFamily, _GAUGES_OF_TOPIC, ["model", "role"], topics)
-        yield from _families(CounterMetricFamily, _COUNTERS_OF_TOPIC, ["model", "role"], topics)
-        models = self._models()
-        yield from _families(CounterMetricFamily, _COUNTERS_OF_MODEL, ["model"], models)
-        yield from _families(GaugeMetricFamily, _OF_MODEL, ["model"], models)
-        yield from _families(GaugeMetricFamily, _OF_RATE, ["model", "rate"], models)
+        values: Values = defaultdict(dict)
+        values["write_failures"] = _by_label({"none": 0, **self._writer.statistics.write_failures})
+        values["erase_failures"][()] = self._writer.statistics.erase_failures
+        for name, value in self.process().items():
+            values[name][()] = value
+        self._add_topics(values)
+        self._add_models(values)
+        for kind, table in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
+            for name, labels, text in table:
+                family = kind(f"steelyard_{name}", text, labels=labels.split())
+                for key, value in values[name].items():
+                    if value is not None:
+                        family.add_metric(list(key), value)
+                yield family
 
     def process(self) -> dict[str, Any]:
         """Return the values of the process, with None for the sizes of a store that cannot be read."""
@@ -193,18 +169,15 @@ class Metrics(Collector):
             "disk_free_bytes": free,
         }
 
-    def _topics(self) -> Values:
-        values: Values = {name: {} for name in (*_GAUGES_OF_TOPIC, *_COUNTERS_OF_TOPIC)}
+    def _add_topics(self, values: Values) -> None:
         for consumer in self._consumers:
             found = consumer.describe()
             found["up"] = float(found["state"] == "reads")
-            for name, known in values.items():
-                known[consumer.model, found["role"]] = found[name.removeprefix("topic_")]
-        return values
+            for name in ("up", "lag", "rows_per_second", "messages", "rows", "dead_letters"):
+                values[f"topic_{name}"][consumer.model, found["role"]] = found[name]
 
-    def _models(self) -> Values:
+    def _add_models(self, values: Values) -> None:
         writer = self._writer
-        values: Values = {name: {} for name in (*_COUNTERS_OF_MODEL, *_OF_MODEL, *_OF_RATE)}
         for name, published in list(writer.published.items()):
             measures, (n_drifts, evidence) = published.measures, published.drift_gauges or (None, None)
             found = {
@@ -220,52 +193,38 @@ class Metrics(Collector):
             for metric, value in found.items():
                 values[metric][(name,)] = value
             for one in published.realised_rates():
-                rates = (one["rate"], *one["interval"], one["promised"])
-                for metric, rate in zip(_OF_RATE, rates, strict=True):
-                    values[metric][name, one["name"]] = rate
+                low, high = one["interval"]
+                rates = {"realised_rate": one["rate"], "promised_rate": one["promised"]}
+                rates |= {"realised_rate_low": low, "realised_rate_high": high}
+                for metric, rate in rates.items():
+                    values[f"model_{metric}"][name, one["name"]] = rate
         now = writer.clock()
         values["labels_waiting"] = _by_label(writer.waiting_labels())
-        values["snapshot_age_seconds"] = _by_label({n: now - at for n, at in writer.snapshot_times().items()})
+        times = {name: session.snapshot_at for name, session in writer.all_sessions().items()}
+        ages = {name: now - at for name, at in times.items() if at > -math.inf}
+        values["snapshot_age_seconds"] = _by_label(ages)
         with suppress(*writer.store.errors):
             values["rows_quarantined"] = _by_label(writer.store.quarantine_sizes())
-        return values
 
 
 def _by_label(values: Mapping[str, float]) -> dict[tuple[str, ...], float | None]:
     return {(label,): value for label, value in values.items()}
 
 
-def _families(kind: Any, texts: Mapping[str, str], labels: Sequence[str], values: Values) -> Iterable[Any]:
-    for name, text in texts.items():
-        family = kind(f"steelyard_{name}", text, labels=labels)
-        for key, value in values[name].items():
-            if value is not None:
-                family.add_metric(list(key), value)
-        yield family
+def _upper_bound(value: float, bounds: Sequence[float]) -> float:
+    """Return the smallest bound that is not below the value, or twice the last bound if there is none."""
+    place = bisect_left(bounds, value)
+    return bounds[place] if place < len(bounds) else 2.0 * bounds[-1]
 
 
-class IntervalCounts:
-    """Counts of values by upper bound, with a last interval for larger values."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-
-    @property
-    def n_values(self) -> int:
-        return sum(self.counts)
-
-    def quantile(self, share: float, unit: float = 1.0) -> float | None:
-        """Return the upper bound of the interval of a quantile, times ``unit``, or None without values."""
-        reached, total = 0, self.n_values
-        for bound, count in zip(self.bounds, self.counts, strict=False):
-            reached += count
-            if total and reached >= share * total:
-                return unit * bound
-        return 2.0 * unit * self.bounds[-1] if total else None
+def _quantile(counts: Counts[float], share: float, unit: float = 1.0) -> float | None:
+    """Return a quantile of values that are counted by upper bound, or None without values."""
+    reached, total = 0, counts.total()
+    for bound in sorted(counts):
+        reached += counts[bound]
+        if reached >= share * total:
+            return unit * bound
+    return None
 
 
 class _Interval:
@@ -275,21 +234,19 @@ class _Interval:
 
     def __init__(self) -> None:
         self.errors = self.refused = 0
-        self.latencies = {verb: IntervalCounts(_LATENCY_BOUNDS) for verb in ("learn", "predict")}
-        self.label_delays = IntervalCounts(_LABEL_DELAY_BOUNDS)
+        # Numbers of values by upper bound.
+        self.latencies: dict[str, Counts[float]] = {verb: Counts() for verb in _VERBS}
+        self.label_delays: Counts[float] = Counts()
 
     def point(self, at: float) -> dict[str, Any]:
-        learn, predict = self.latencies["learn"], self.latencies["predict"]
         return {
             "at": at,
-            "learn": learn.n_values,
-            "predict": predict.n_values,
+            **{verb: counts.total() for verb, counts in self.latencies.items()},
             "errors": self.errors,
             "refused": self.refused,
-            "learn_ms": learn.quantile(0.99, unit=1000.0),
-            "predict_ms": predict.quantile(0.99, unit=1000.0),
-            "label_delay": self.label_delays.quantile(0.5),
-            "labels": self.label_delays.n_values,
+            **{f"{verb}_ms": _quantile(counts, 0.99, unit=1000.0) for verb, counts in self.latencies.items()},
+            "label_delay": _quantile(self.label_delays, 0.5),
+            "labels": self.label_delays.total(),
         }
 
 
@@ -303,13 +260,17 @@ class Activity:
         self._series: dict[str, tuple[OrderedDict[int, _Interval], ...]] = {}
         # Current minute, and the current intervals of both series.
         self._current: dict[str, tuple[int, list[_Interval]]] = {}
+        self._latencies: dict[tuple[str, str], deque[float]] = {}  # of recent requests, by model and verb
 
     def request(self, model: str, verb: str, status: int, seconds: float) -> None:
-        if status < 400 and verb not in {"learn", "predict"}:
+        if status < 400 and verb not in _VERBS:
             return
+        if status < 400:
+            self._latencies.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)
+        bound = _upper_bound(seconds, _LATENCY_BOUNDS)
         for interval in self._intervals(model):
             if status < 400:
-                interval.latencies[verb].add(seconds)
+                interval.latencies[verb][bound] += 1
             elif status < 500:
                 interval.refused += 1
             else:
@@ -319,10 +280,9 @@ class Activity:
         """Count labels in a histogram of their delay since the prediction."""
         for interval in self._intervals(model):
             for delay in delays:
-                interval.label_delays.add(delay)
+                interval.label_delays[_upper_bound(delay, _LABEL_DELAY_BOUNDS)] += 1
 
     def _intervals(self, model: str) -> list[_Interval]:
-        """Return the current intervals of a model."""
         now = int(self._clock())
         current = self._current.get(model)
         if current is not None and current[0] == now // _INTERVAL_SECONDS[0]:
@@ -341,6 +301,18 @@ class Activity:
         with self._lock:
             self._series.pop(model, None)
             self._current.pop(model, None)
+            for verb in _VERBS:
+                self._latencies.pop((model, verb), None)
+
+    def latency(self, model: str) -> dict[str, dict[str, float]]:
+        """Return median and 99th percentile of the latency of recent requests in milliseconds, by verb."""
+        found = {}
+        for verb in _VERBS:
+            recent = list(self._latencies.get((model, verb), ()))
+            if recent:
+                median, p99 = np.quantile(recent, [0.5, 0.99])
+                found[verb] = {"median": round(1000 * median, 3), "p99": round(1000 * p99, 3)}
+        return found
 
     def points(self, model: str, since: float) -> dict[str, Any]:
         """Return the intervals since a time: minutes if they go back that far, otherwise quarter-hours."""

@@ -17,9 +17,9 @@ from steelyard.exceptions import FileFormatError
 from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
-from steelyard.service.errors import NotFoundError, QueueFullError, StaleVersionError, Unavailable
+from steelyard.service.errors import NotFoundError, QueueFullError, Unavailable
 from steelyard.service.http.responses import JSON, Problem, file_response
-from steelyard.service.http.routes import ANY, BINARY, MODEL, MODELS, NOT_READY, route
+from steelyard.service.http.routes import ANY, BINARY, EVENTS, MODEL, MODELS, NOT_READY, route
 from steelyard.service.http.service import seconds
 from steelyard.service.published import PublishedModel
 from steelyard.service.spec import Spec
@@ -99,7 +99,7 @@ def get_model(service: Service, _: Request, name: str) -> dict[str, Any]:
     return {
         **published.experts_and_drifts(),
         **_summary(service, name),
-        "latency_ms": service.metrics.latency(name),
+        "latency_ms": service.metrics.activity.latency(name),
         "realised_rates": published.realised_rates(),
         "topics": [consumer.describe() for consumer in service.consumers if consumer.model == name],
     }
@@ -289,7 +289,7 @@ def _integer(request: Request, name: str, default: int) -> int:
 # -- event streams --------------------------------------------------------------------------
 
 
-@route("GET", f"{MODEL}/events", "predict")
+@route("GET", f"{MODEL}/events", "predict", response=EVENTS)
 async def events(service: Service, request: Request, name: str) -> Response:
     """Send a server-sent event whenever the model changes."""
     service.model(name)
@@ -297,7 +297,7 @@ async def events(service: Service, request: Request, name: str) -> Response:
     if len(streams.listeners) >= limit:
         raise QueueFullError(f"there are {limit} event streams already.")
     headers = {"Cache-Control": "no-store"}
-    return StreamingResponse(streams.lines(request, name), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(streams.lines(request, name), media_type=EVENTS, headers=headers)
 
 
 # -- federated models ------------------------------------------------------------------------
@@ -319,11 +319,7 @@ async def put_update(service: Service, request: Request, name: str) -> dict[str,
         raise Problem(415, f"the content type {content_type!r} is not supported.", f"use {BINARY}")
     body = await service.read_body(request, min(service.limits.body, _MAX_UPDATE_BYTES))
     site_update = await run_in_threadpool(_parsed_update, body, site, service.limits.columns)
-    try:
-        return await service.change(request, commands.Publish(name, site_update))
-    except StaleVersionError as stale:
-        epoch, version = stale.age
-        raise Problem(409, stale.summary, stale.hint, reason="stale", epoch=epoch, version=version) from stale
+    return await service.change(request, commands.Publish(name, site_update))
 
 
 def _parsed_update(body: bytes, site: str, max_features: int) -> SiteUpdate:

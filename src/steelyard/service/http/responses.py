@@ -151,11 +151,9 @@ class Problem(Exception):  # noqa: N818  the term of RFC 9457
 def problem_of(error: SteelyardError) -> Problem:
     is_internal = isinstance(error, FileAccessError | FileFormatError)
     status = getattr(error, "status", 500 if is_internal else 422)
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = getattr(error, "details", {})
     if isinstance(error, RowError):
-        more["row"] = error.row
-        if error.column is not None:
-            more["column"] = error.column
+        more = {"row": error.row} | ({} if error.column is None else {"column": error.column})
     # The source of the error is a path or an address of the operator's machine, so clients do not get it.
     if status == 500:
         _log.error("a request failed: %s", error.summary)

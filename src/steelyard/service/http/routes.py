@@ -13,6 +13,7 @@ from steelyard.service.spec import KINDS, MISSING, ROWS, VIOLATIONS
 MODELS = "/v1/models"
 MODEL = f"{MODELS}/{{model}}"
 BINARY = "application/octet-stream"
+EVENTS = "text/event-stream"
 ANY = ""  # a response without schema
 NOT_READY = {503: "Not ready."}
 # Called with the service, the request and, if the path contains {model}, the name of the model.
@@ -27,7 +28,8 @@ class Route:
     path: str
     handler: Handler  # returns a response, or a value that is sent as JSON
     scope: str | None = None  # scope of the key; None if no key is needed or the handler checks it
-    response: str | None = None  # schema, ANY or BINARY; None if the route is not in the OpenAPI description
+    # Schema, or ANY, BINARY or EVENTS; None if the route is not in the OpenAPI description.
+    response: str | None = None
     body: str | None = None  # OpenAPI schema of the body
     takes_rows: bool = False  # whether the body can have any format of rows, such as CSV
     is_idempotent: bool = False  # whether the request can have an idempotency key
@@ -201,8 +203,8 @@ _IDEMPOTENCY_KEY = {
 
 
 def _content(name: str, *, takes_rows: bool = False) -> dict[str, Any]:
-    """Return the content of a body or response by the name of its schema, ``ANY`` or ``BINARY``."""
-    if name in {ANY, BINARY}:
+    """Return the content of a body or response by the name of its schema, or ANY, BINARY or EVENTS."""
+    if name in {ANY, BINARY, EVENTS}:
         return {name: {}} if name else {}
     forms = [form for form in CONTENT_TYPES if takes_rows and form != _JSON]
     return {_JSON: {"schema": _ref(name)}, **{form: {"schema": _TEXT} for form in forms}}

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -156,6 +156,11 @@ class Service:
             self._past_models[key] = engine.published()
         return self._past_models[key]
 
+    def forget_rows(self, name: str) -> None:
+        """Remove what is in memory only and may contain rows of a model: its alarms and earlier versions."""
+        self.alarms.drop(name)
+        self._past_models = {key: model for key, model in self._past_models.items() if key[0] != name}
+
     # -- bodies -------------------------------------------------------------------------------------
 
     async def read_body(self, request: Request, max_bytes: int | None = None) -> bytes:
@@ -265,8 +270,8 @@ class Service:
     def _resolve_finished(self) -> None:
         while self._finished:
             response, done = self._finished.popleft()
-            if response.done() or done.cancelled():
-                continue
+            if response.done():
+                continue  # the request was cancelled
             if (error := done.exception()) is None:
                 response.set_result(done.result())
             else:
@@ -363,54 +368,54 @@ def seconds(value: Any) -> float:
 
 
 class EventStreams:
-    """Open event streams, each with a queue of changed models."""
+    """Open event streams. A slow client misses some versions of its model."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.listeners: set[asyncio.Queue[str | None]] = set()
+        self.listeners: dict[asyncio.Event, str] = {}  # set when the model with this name has changed
 
     async def lines(self, request: Request, name: str) -> AsyncIterator[str]:
         """Yield the events of a model until the client disconnects or the service stops."""
-        changes: asyncio.Queue[str | None] = asyncio.Queue(16)
-        self.listeners.add(changes)
+        changed = asyncio.Event()
+        self.listeners[changed] = name
 
         def end_stream() -> None:
-            if changes.full():
-                changes.get_nowait()
-            changes.put_nowait(None)
+            self.listeners.pop(changed, None)
+            changed.set()
 
         request.scope[ON_SHUTDOWN] = end_stream
         try:
-            yield await run_in_threadpool(self._event, name)
-            while not await request.is_disconnected():
-                try:
-                    changed = await asyncio.wait_for(changes.get(), _HEARTBEAT_SECONDS)
-                except TimeoutError:
-                    yield ": heartbeat\n\n"
-                    continue
-                if changed is None:
-                    return  # the service is stopping
-                if changed == name:
-                    yield await run_in_threadpool(self._event, name)
+            while changed in self.listeners:
+                changed.clear()
+                yield await run_in_threadpool(self._event, name)
+                while not changed.is_set():
+                    if await request.is_disconnected():
+                        return
+                    try:
+                        await asyncio.wait_for(changed.wait(), _HEARTBEAT_SECONDS)
+                    except TimeoutError:
+                        yield ": heartbeat\n\n"
         finally:
-            self.listeners.discard(changes)
+            self.listeners.pop(changed, None)
 
     def _event(self, name: str) -> str:
         published = self.service.model(name)
         data = {"version": published.version, **published.summary(), "measures": published.measures}
         return f"event: model\ndata: {json.dumps(data)}\n\n"
 
-    def notify(self, name: str, change: Mapping[str, Any]) -> None:
-        """Notify event streams; called in the writer thread when a model changes."""
-        if "deleted" in change:
+    def notify(self, name: str) -> None:
+        """Notify event streams; called in the writer thread when a model changes or is deleted."""
+        loop = self.service.loop
+        if loop is not None and name not in self.service.writer.published:
             self.service.metrics.activity.forget(name)
-        if self.service.loop is not None and self.listeners:
-            self.service.loop.call_soon_threadsafe(self._enqueue, name)
+            loop.call_soon_threadsafe(self.service.forget_rows, name)
+        if loop is not None and self.listeners:
+            loop.call_soon_threadsafe(self._wake_up, name)
 
-    def _enqueue(self, name: str) -> None:
-        for changes in self.listeners:
-            if not changes.full():  # a slow client misses some versions
-                changes.put_nowait(name)
+    def _wake_up(self, name: str) -> None:
+        for changed, model in self.listeners.items():
+            if model == name:
+                changed.set()
 
 
 # -- handlers of requests with rows ------------------------------------------------------------------
@@ -489,7 +494,7 @@ async def forget(service: Service, request: Request, name: str) -> dict[str, Any
     else:
         selection = _selection(way, value)
     response = await service.change(request, commands.Forget(name, **selection), body)
-    service.alarms.drop(name)
+    service.forget_rows(name)
     return response
 
 

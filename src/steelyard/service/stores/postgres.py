@@ -55,7 +55,10 @@ ALTER TABLE chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
 _TABLES_WITH_ROWS = frozenset(
-    ["chunks", "row_index", "waiting", "events", "snapshots", "answers", "answer_index", "quarantine"]
+    (
+        *("chunks", "row_index", "waiting", "early_labels", "quarantine"),
+        *("events", "snapshots", "answers", "answer_index"),
+    )
 )
 
 
@@ -435,26 +438,20 @@ class PostgresStore(Store):
     @staticmethod
     def _rewrite(db: psycopg.Connection[Any], table: str) -> bool:
         """Rewrite a table without its deleted rows; return False if another session uses it."""
-        counter = _DeadRowCounter()
-        db.add_notice_handler(counter)
+        kept: list[int] = []  # numbers of dead rows that VACUUM had to keep
+
+        def count(notice: Any) -> None:
+            # The notice is localized, so only its first number, the count, is used.
+            kept.extend(map(int, re.findall(r"\d+", notice.message_detail or "")[:1]))
+
+        db.add_notice_handler(count)
         try:
             db.execute(f"VACUUM (FULL, VERBOSE) steelyard.{table}")
         except psycopg.errors.LockNotAvailable:
             return False
         finally:
-            db.remove_notice_handler(counter)
-        return not counter.n_rows
-
-
-class _DeadRowCounter:
-    """Notice handler that counts the dead rows that VACUUM had to keep."""
-
-    n_rows = 0
-
-    def __call__(self, notice: Any) -> None:
-        # The notice is localized, so only its first number, the count, is used.
-        found = re.search(r"\d+", notice.message_detail or "")
-        self.n_rows += int(found.group()) if found else 0
+            db.remove_notice_handler(count)
+        return not any(kept)
 
 
 def _lease_key(model: str) -> int:

@@ -365,13 +365,9 @@ class Store:
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None
     ) -> dict[int, list[int]]:
         """Return the positions of the rows in each chunk."""
-        sql = "SELECT chunk, position FROM row_index WHERE model = ? AND"
-        if subject is not None:
-            found = self._do(f"{sql} subject = ?", model, subject)
-        else:
-            found = self._do_in(f"{sql} id IN (...)", model, ids)
+        sql = "SELECT chunk, position FROM row_index WHERE model = ? AND (selection)"
         positions: dict[int, list[int]] = {}
-        for chunk, position in found:
+        for chunk, position in self._do_selected(sql, model, ids=ids, subject=subject):
             positions.setdefault(chunk, []).append(position)
         return positions
 
@@ -387,6 +383,22 @@ class Store:
             found += self._do(sql.replace("...", ",".join("?" * len(some))), model, *some)
         return found
 
+    def _do_selected(
+        self,
+        sql: str,
+        model: str,
+        *,
+        ids: Sequence[str] = (),
+        subject: str | None = None,
+        before: float | None = None,
+    ) -> list[Any]:
+        """Execute a statement with ``(selection)`` for the rows selected by exactly one argument."""
+        if subject is not None:
+            return self._do(sql.replace("(selection)", "subject = ?"), model, subject)
+        if before is not None:
+            return self._do(sql.replace("(selection)", "at < ?"), model, before)
+        return self._do_in(sql.replace("(selection)", "id IN (...)"), model, ids)
+
     # -- pending rows -------------------------------------------------------------------------------
 
     def put_pending(self, model: str, rows: Sequence[PendingRow]) -> None:
@@ -397,25 +409,13 @@ class Store:
         sql = "SELECT id, at, subject, body FROM waiting WHERE model = ? AND id IN (...)"
         return [PendingRow(*row) for row in self._do_in(sql, model, ids)]
 
-    def drop_pending(
-        self,
-        model: str,
-        *,
-        ids: Sequence[str] = (),
-        subject: str | None = None,
-        before: float | None = None,
-        table: str = "waiting",
-    ) -> int:
-        """Delete pending rows, or those of the table "quarantine", selected by exactly one argument.
+    def drop_pending(self, model: str, *, table: str = "waiting", **selection: Any) -> int:
+        """Delete pending rows, or those of the table "quarantine", selected by ids, subject or before.
 
         Returns the number of deleted rows.
         """
-        sql = f"DELETE FROM {table} WHERE model = ? AND"  # noqa: S608  a constant name
-        if subject is not None:
-            return len(self._do(f"{sql} subject = ? RETURNING 1", model, subject))
-        if before is not None:
-            return len(self._do(f"{sql} at < ? RETURNING 1", model, before))
-        return len(self._do_in(f"{sql} id IN (...) RETURNING 1", model, ids))
+        sql = f"DELETE FROM {table} WHERE model = ? AND (selection) RETURNING 1"  # noqa: S608  a constant name
+        return len(self._do_selected(sql, model, **selection))
 
     def n_pending(self, model: str, *, committed: bool = True) -> int:
         """Return the number of pending rows as of the last commit, or with the changes of the writer."""
@@ -518,27 +518,16 @@ class Store:
         ((number,),) = self._do(sql, model, at, len(responses), hashes, body)
         index.add([(number, hashes)])
 
-    def erase_responses(
-        self,
-        model: str,
-        *,
-        ids: Sequence[str] = (),
-        subject: str | None = None,
-        before: float | None = None,
-    ) -> int:
-        """Overwrite stored responses that mention the selected rows; return their number."""
-        if subject is not None:
-            sql = "SELECT DISTINCT key FROM answer_index WHERE model = ? AND subject = ?"
-            found = self._do(sql, model, subject)
-        elif before is not None:
-            sql = (
-                "SELECT DISTINCT a.key FROM answers AS a JOIN answer_index AS i "
-                "ON i.model = a.model AND i.key = a.key WHERE a.model = ? AND a.at < ?"
-            )
-            found = self._do(sql, model, before)
-        else:
-            found = self._do_in("SELECT key FROM answer_index WHERE model = ? AND id IN (...)", model, ids)
-        keys = sorted({row[0] for row in found})
+    def erase_responses(self, model: str, **selection: Any) -> int:
+        """Overwrite stored responses by the ids or the subject of their rows, or before a time.
+
+        Returns the number of responses.
+        """
+        sql = (
+            "SELECT DISTINCT a.key FROM answers AS a JOIN answer_index AS i "
+            "ON i.model = a.model AND i.key = a.key WHERE a.model = ? AND (selection)"
+        )
+        keys = sorted({key for (key,) in self._do_selected(sql, model, **selection)})
         self._do_many(
             "UPDATE answers SET body = ? WHERE model = ? AND key = ?",
             [(ERASED_RESPONSE, model, k) for k in keys],
