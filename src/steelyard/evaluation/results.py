@@ -23,7 +23,7 @@ from steelyard._deprecation import renamed_method
 from steelyard._visible import json_value
 from steelyard.evaluation.tracking import ScoreSample, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
-from steelyard.metrics.formulas import ConfusionTable, f1_scores, precisions, ratio, recalls
+from steelyard.metrics.formulas import ConfusionTable, ratio
 from steelyard.persistence.files import write_atomically
 from steelyard.streams.predictions import rows_for_model
 
@@ -270,9 +270,9 @@ class PrequentialResult:
             "label": table.labels,
             "support": by_class.true.tolist(),
             "answered": by_class.predicted.tolist(),
-            "recall": recalls(by_class).tolist(),
-            "precision": precisions(by_class).tolist(),
-            "f1": f1_scores(by_class).tolist(),
+            "recall": by_class.recalls().tolist(),
+            "precision": by_class.precisions().tolist(),
+            "f1": by_class.f1_scores().tolist(),
         }
         lines = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
         return sorted(lines, key=lambda line: -line["support"])

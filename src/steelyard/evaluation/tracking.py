@@ -400,10 +400,10 @@ def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArra
     names = {name: name for name in ("accuracy", "imbalance_ratio", "macro_recall", "cohen_kappa")}
     if positive is None:
         names |= {"sensitivity": "macro_recall", "g_mean": "g_mean", "f1": "macro_f1"}
-    values = {name: formulas.ALL_CLASSES[formula](counts) for name, formula in names.items()}
+    values = {name: getattr(counts, formula)() for name, formula in names.items()}
     if positive is not None:
         binary = counts.one_vs_rest(positive)
-        values |= {name: formulas.ONE_VS_REST[formula](binary) for name, formula in _ONE_VS_REST.items()}
+        values |= {name: getattr(binary, formula)() for name, formula in _ONE_VS_REST.items()}
     undefined = np.full(counts.true.shape[:-1], np.nan)
     return {name: values.get(name, undefined) for name in COUNT_METRICS}
 

@@ -265,7 +265,7 @@ def _score(
 ) -> float:
     source = measure if measure == "imbalance_ratio" else f"{measure}_score"
     table = confusion_table(y_true, y_pred, sample_weight, source)
-    value = formulas.value_of(measure, table, pos_label, source, beta)
+    value = table.measure(measure, pos_label, source, beta)
     return formulas.defined_or_warn(measure, value, stacklevel=4)
 
 
@@ -384,15 +384,15 @@ def imbalance_report(
     check_value("beta", beta, Positive(), source)
     table = confusion_table(y_true, y_pred, sample_weight, source)
     values: dict[str, float] = {
-        name: formulas.value_of(name, table, pos_label if name == "g_mean" else None, source)
+        name: table.measure(name, pos_label if name == "g_mean" else None, source)
         for name in formulas.ALL_CLASSES
     }
     positive = pos_label
     if pos_label is None and len(table.labels) == 2:
-        positive = table.labels[formulas.positive_index(table, None, source) or 0]
+        positive = table.labels[table.positive_index(None, source) or 0]
     if positive is not None or len(table.labels) < 2:
         for name in formulas.ONE_VS_REST:
-            values[name] = formulas.value_of(name, table, positive, source, beta)
+            values[name] = table.measure(name, positive, source, beta)
     if y_score is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)

@@ -75,9 +75,10 @@ class StreamingMetric(ABC):
     def get(self) -> float:
         """Return the current value, or ``nan`` with a warning if the denominator is zero."""
 
-    @abstractmethod
     def reset(self) -> Self:
-        """Reset the metric to its initial state."""
+        """Reset the metric to its initial state, without rows and labels."""
+        self.__dict__ = type(self)(**self._parameter_values()).__dict__
+        return self
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class StreamingMetric(ABC):
         dict
             The argument of :meth:`from_state`.
         """
-        parameters = {name: getattr(self, name) for name in self._parameters}
+        parameters = self._parameter_values()
         for name, value in parameters.items():
             _check_storable(value, name)
         content = self._content()
@@ -128,8 +129,11 @@ class StreamingMetric(ABC):
         return metric
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._parameters)
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._parameter_values().items())
         return f"{type(self).__name__}({shown})"
+
+    def _parameter_values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._parameters}
 
     @property
     def _source(self) -> str:
@@ -167,10 +171,6 @@ class RowWindow:
         """Return the columns, oldest row first."""
         order = np.arange(max(0, self._n_seen - self._size), self._n_seen) % self._size
         return [column[order] for column in self._columns]
-
-    def clear(self) -> None:
-        """Remove all rows."""
-        self._n_seen = 0
 
 
 def _check_storable(value: Any, name: str) -> None:
@@ -211,7 +211,8 @@ class ConfusionStream(StreamingMetric):
         self.measure = measure
         self.pos_label = plain(pos_label)
         self.beta = beta
-        self._clear()
+        self._encoder = LabelEncoder()
+        self._counts: NDArray[Any] = np.zeros((0, 0))  # weights by codes of the true and the predicted label
 
     def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:
         y_pred = required(inputs["y_pred"], self._source, "y_pred")
@@ -244,28 +245,19 @@ class ConfusionStream(StreamingMetric):
         source = f"{type(self).__name__}.get"
         measure = self.measure if measure is None else measure
         _check_measure(measure, source)
-        value = formulas.value_of(measure, self._table(), self.pos_label, source, self.beta)
+        value = self._table().measure(measure, self.pos_label, source, self.beta)
         return formulas.defined_or_warn(measure, value)
 
     def recalls(self) -> dict[Label, float]:
         """Return the recall of every class that has true rows."""
         table = self._table()
-        values = zip(table.labels, formulas.recalls(table.by_class).tolist(), strict=True)
+        values = zip(table.labels, table.by_class.recalls().tolist(), strict=True)
         return {label: recall for label, recall in values if not math.isnan(recall)}
 
     def confusion(self) -> tuple[list[Label], NDArray[np.float64]]:
         """Return the sorted labels and the matrix of total weights by true and predicted label."""
         table = self._table()
         return table.labels, table.counts
-
-    def reset(self) -> Self:
-        """Remove all rows and labels."""
-        self._clear()
-        return self
-
-    def _clear(self) -> None:
-        self._encoder = LabelEncoder()
-        self._counts: NDArray[Any] = np.zeros((0, 0))  # weights by codes of the true and the predicted label
 
     def _code(self, labels: list[Label]) -> Codes:
         """Return the codes of labels. New labels get new rows and columns of the counts."""
@@ -359,14 +351,6 @@ class WindowConfusion(ConfusionStream):
         self.window = check_count(window, "window", type(self).__name__)
         codes = np.zeros(0, dtype=np.int32)
         self._rows = RowWindow(self.window, codes, codes, np.zeros(0))  # true and predicted codes, weights
-
-    def reset(self) -> Self:
-        """Remove all rows and labels."""
-        self._rows.clear()
-        return super().reset()
-
-    def _clear(self) -> None:
-        super()._clear()
         self._counts = np.zeros((0, 0), dtype=np.int64)
         self._n_weighted = 0  # number of rows in the window whose weight is not 1
 
@@ -463,9 +447,6 @@ class FadingConfusion(CumulativeConfusion):
             self._MAX_BLOCK_ROWS if decay * self._MAX_BLOCK_ROWS <= growth else max(1, int(growth / decay))
         )
         self._powers = np.cumprod(np.r_[1.0, np.full(block, self.factor)])
-
-    def _clear(self) -> None:
-        super()._clear()
         self._age = 0  # number of rows since the start of the block
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
