@@ -94,7 +94,7 @@ class Candidate:
         self.name, self.model, self.tracker = name, model, tracker
         self._sample_cost = sample_cost if getattr(model, "takes_cost", False) else None
         self.seconds = 0.0
-        self.n_learned = 0
+        self.n_predicted = self.n_learned = 0  # rows, with those without a label
         self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
         self.feature_strengths = FeatureStrengths()
         self.alarms: deque[Chunk] = deque(maxlen=_MAX_ALARMS)  # last rows that were predicted as positive
@@ -103,7 +103,7 @@ class Candidate:
     @property
     def rows_per_second(self) -> float:
         """Rows per second, counting the time of both prediction and learning."""
-        return max(self.n_learned, self.tracker.n_scored) / max(self.seconds, 1e-9)
+        return max(self.n_learned, self.n_predicted) / max(self.seconds, 1e-9)
 
     def predict(self, chunk: Chunk, positive: Any = None) -> Predictions | None:
         """Return the predictions for a chunk, or None if the model has not learned anything yet.
@@ -118,6 +118,7 @@ class Candidate:
             self.model, chunk, probabilities=self.tracker.wants_probabilities, sample_cost=cost
         )
         self.seconds += time.perf_counter() - begin
+        self.n_predicted += len(chunk)
         if positive in predictions.predicted and chunk.X.shape[1] <= MAX_FEATURES:
             found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
             self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
@@ -276,22 +277,21 @@ class PrequentialEvaluator:
             scored_class = self.positive_code
         else:
             scored_class = 1 if len(self.labels) <= 2 else None
-        for begin in range(0, len(codes), self.window):
-            part = slice(begin, min(len(codes), begin + self.window))
-            n_rows = part.stop - part.start
+        end = 0
+        while end < len(codes):
+            part = slice(end, min(len(codes), end + self.every - self.n_rows % self.every))
+            end = part.stop
             for candidate, predicted in zip(self.candidates, predictions, strict=True):
                 if predicted is not None:
-                    rows = predicted if len(predicted) == n_rows else predicted.take(part)
+                    rows = predicted if len(codes) == end - part.start else predicted.take(part)
                     times = None if time is None else time[part]
                     candidate.tracker.update(codes[part], rows, self.label_table, scored_class, times)
-            until = self.n_rows + n_rows
-            while (row := (self.n_rows // self.every + 1) * self.every) <= until:
-                self.n_rows = row
-                self._record(until - row)
-            self.n_rows = until
+            self.n_rows += end - part.start
+            if self.n_rows % self.every == 0:
+                self._record()
 
-    def _record(self, ago: int = 0) -> None:
-        """Record the window that ends ``ago`` rows before the last row, fewer than a window has."""
+    def _record(self) -> None:
+        """Record the measures of the window that ends at the last row."""
         now = time.perf_counter()
         if now - self._memory[0] > _MEMORY_INTERVAL_SECONDS:
             with suppress(OSError):  # not every system has the file
@@ -304,7 +304,7 @@ class PrequentialEvaluator:
                 candidate.feature_strengths.record(self.n_rows, candidate.model, self._last_chunk)
             if candidate.tracker.n_scored:
                 is_thinned |= candidate.tracker.record(
-                    self.n_rows, ago, self.label_table, candidate.rows_per_second, self._memory[1]
+                    self.n_rows, self.label_table, candidate.rows_per_second, self._memory[1]
                 )
         if is_thinned:
             self.every *= 2
