@@ -15,8 +15,8 @@ from steelyard._types import FloatArray
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.tracking import LOSSES
 from steelyard.metrics import ReliabilityCurve
-from steelyard.report.svg import Frame, number, shortened
-from steelyard.report.text import time_of_row
+from steelyard.report.svg import Frame
+from steelyard.report.text import number, shortened, time_of_row
 
 WIDE, NARROW = 900.0, 360.0  # pixels
 COST_RATIOS = (1, 5, 20)

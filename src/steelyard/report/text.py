@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.tracking import LOSSES
 
+GAP = "\N{EN DASH}"  # printed for a missing number
 _DAY_SECONDS = 86400.0
 _YEAR_SECONDS = 365 * _DAY_SECONDS
 _MIN_DAYS_FOR_DAILY_ALARMS = 2.0
@@ -138,6 +140,31 @@ def in_sentence(measure: str) -> str:
 def format_parameters(parameters: Mapping[str, Any]) -> str:
     """Return the parameters of a model in one line."""
     return ", ".join(f"{name}={value}" for name, value in parameters.items()) or "none"
+
+
+def number(value: float) -> str:
+    """Return a number with three significant digits or thousands separators.
+
+    >>> [number(x) for x in (0.25, 3.0, 1500, 2_000_000, 1e-6, float("nan"))]
+    ['0.25', '3', '1,500', '2M', '1e-06', '–']
+    """
+    if math.isnan(value):
+        return GAP
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def shortened(text: object, length: int = 32) -> str:
+    """Return the text truncated to a length, because SVG text does not wrap.
+
+    >>> shortened("a" * 40, 9)
+    'aaaaaaaa…'
+    """
+    shown = visible(text)
+    return shown if len(shown) <= length else shown[: length - 1] + "…"
 
 
 def per_hundred(share: float) -> str:
