@@ -22,8 +22,8 @@ from steelyard.metrics.formulas import (
     BoolArray,
     ReliabilityBins,
     ReliabilityCurve,
-    log_losses,
     ranking_measures,
+    row_losses,
 )
 from steelyard.streams.predictions import Predictions
 
@@ -160,13 +160,10 @@ class Tracker:
         if predictions.probabilities is None:
             return (np.full(len(true), np.nan),) * 4
         probabilities = predictions.by_label(predictions.probabilities, table.labels, 0.0)
-        losses = log_losses(probabilities[np.arange(len(true)), true])
         scored = self.scored_class
         if scored is not None and scored < len(table) <= 2:
-            probability, event = probabilities[:, scored], true == scored
-            return probability, event, losses, (probability - event) ** 2
-        briers = ((probabilities - (true[:, None] == np.arange(len(table)))) ** 2).sum(axis=1)
-        return probabilities.max(axis=1), true == predicted, losses, briers
+            return probabilities[:, scored], true == scored, *row_losses(probabilities, true, scored)
+        return probabilities.max(axis=1), true == predicted, *row_losses(probabilities, true)
 
     def record(self, row: int, table: LabelEncoder, rows_per_second: float, memory_mb: float) -> bool:
         """Record the window that ends at the last row; return whether records were removed."""
@@ -382,7 +379,7 @@ def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArra
     """
     tallies = np.asarray(tallies, dtype=np.float64)
     tallies = tallies if positive is None else pad_classes(tallies, positive + 1)
-    counts = formulas.ClassCounts(tallies[..., 0, :], tallies[..., 1, :], tallies[..., 2, :])
+    counts = formulas.ClassCounts(*np.moveaxis(tallies, -2, 0))
     names = {name: name for name in ("accuracy", "imbalance_ratio", "macro_recall", "cohen_kappa")}
     if positive is None:
         names |= {"sensitivity": "macro_recall", "g_mean": "g_mean", "f1": "macro_f1"}

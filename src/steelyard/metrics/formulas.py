@@ -312,9 +312,18 @@ def ranking_measures(
     return {name: (first, second) for name, (first, second) in values.items()}
 
 
-def log_losses(of_true_class: FloatArray) -> FloatArray:
-    """Return the log-loss of each row. The probability of the true class is clipped at 2.2e-16."""
-    return np.asarray(-np.log(np.clip(of_true_class, np.finfo(np.float64).eps, 1.0)))
+def row_losses(
+    probabilities: FloatArray, codes: NDArray[Any], scored_class: int = 1
+) -> tuple[FloatArray, FloatArray]:
+    """Return the log-loss and the Brier score of each row from one column of probabilities per class.
+
+    For the log-loss, the probability of the true class is clipped at 2.2e-16. The Brier score of two classes
+    is the squared error of ``scored_class``; for more classes, the squared errors are summed.
+    """
+    of_true_class = probabilities[np.arange(len(codes)), codes]
+    log_losses = -np.log(np.clip(of_true_class, np.finfo(np.float64).eps, 1.0))
+    errors = (probabilities - (codes[:, None] == np.arange(probabilities.shape[1]))) ** 2
+    return log_losses, errors[:, scored_class] if errors.shape[1] == 2 else errors.sum(axis=1)
 
 
 def mean_loss(
@@ -322,21 +331,14 @@ def mean_loss(
 ) -> float:
     """Return the weighted mean of ``log_loss`` or ``brier``, or nan if the total weight is zero.
 
-    Probabilities are those of class 1, or one column per class. The Brier score of two classes is the squared
-    error of class 1; for more classes, the squared errors are summed.
+    Probabilities are those of class 1, or one column per class.
     """
     if not len(codes) or (weights is not None and not weights.any()):
         return math.nan
-    if measure == "log_loss" and probabilities.ndim == 1:
-        losses = log_losses(np.where(codes == 1, probabilities, 1.0 - probabilities))
-    elif measure == "log_loss":
-        losses = log_losses(probabilities[np.arange(len(codes)), codes])
-    elif probabilities.ndim == 1 or probabilities.shape[1] == 2:
-        of_class = probabilities if probabilities.ndim == 1 else probabilities[:, 1]
-        losses = (of_class - (codes == 1)) ** 2
-    else:
-        losses = ((probabilities - (codes[:, None] == np.arange(probabilities.shape[1]))) ** 2).sum(axis=1)
-    return float(np.average(losses, weights=weights))
+    if probabilities.ndim == 1:
+        probabilities = np.column_stack([1.0 - probabilities, probabilities])
+    log_losses, briers = row_losses(probabilities, codes.astype(np.intp, copy=False))
+    return float(np.average(log_losses if measure == "log_loss" else briers, weights=weights))
 
 
 class ReliabilityCurve(NamedTuple):
