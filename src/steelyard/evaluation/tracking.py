@@ -141,29 +141,13 @@ class Tracker:
                 self.days.update(time, true == scored_class, scores)
         columns: tuple[NDArray[Any], ...] = (true, predicted, scores)
         if self.wants_probabilities:
-            columns += self._event_columns(true, predicted, predictions, table)
+            columns += (predictions.by_label(predictions.probabilities, table.labels, 0.0),)
         self._pending.append(columns)
         self.n_scored += len(true)
         if "pmauc" in self.metrics and 2 < len(table) <= _MAX_PMAUC_CLASSES:
             self._score_tables.append((true, predictions))
             while sum(len(y) for y, _ in self._score_tables[1:]) >= self.window:
                 self._score_tables.pop(0)
-
-    def _event_columns(
-        self, true: Codes, predicted: Codes, predictions: Predictions, table: LabelEncoder
-    ) -> tuple[NDArray[Any], ...]:
-        """Return probability and occurrence of an event, log-loss and Brier score of each row.
-
-        The event is that the row is of the scored class or, without a scored class, that the prediction is
-        correct.
-        """
-        if predictions.probabilities is None:
-            return (np.full(len(true), np.nan),) * 4
-        probabilities = predictions.by_label(predictions.probabilities, table.labels, 0.0)
-        scored = self.scored_class
-        if scored is not None and scored < len(table) <= 2:
-            return probabilities[:, scored], true == scored, *row_losses(probabilities, true, scored)
-        return probabilities.max(axis=1), true == predicted, *row_losses(probabilities, true)
 
     def record(self, row: int, table: LabelEncoder, rows_per_second: float, memory_mb: float) -> bool:
         """Record the window that ends at the last row; return whether records were removed."""
@@ -184,8 +168,18 @@ class Tracker:
         """Count the buffered rows and complete the pending records."""
         if self._pending:
             columns = [np.concatenate(parts) for parts in zip(*self._pending, strict=True)]
-            true, predicted, scores, *calibration = columns
+            true, predicted, scores, *tables = columns
             n_classes, scored_class = self._pending_classes
+            if tables:
+                # Probability and occurrence of an event: the row is of the scored class or, without a
+                # scored class, the prediction is correct.
+                if scored_class is not None and scored_class < n_classes <= 2:
+                    event = tables[0][:, scored_class], true == scored_class
+                    losses = row_losses(tables[0], true, scored_class)
+                else:
+                    event = tables[0].max(axis=1), true == predicted
+                    losses = row_losses(tables[0], true)
+                columns[3:] = *event, *losses
             old = self._recent or [column[:0] for column in columns]
             self._recent = [np.concatenate([a[-self.window :], b]) for a, b in zip(old, columns, strict=True)]
             cells = np.bincount(true * n_classes + predicted, minlength=n_classes**2)
@@ -201,8 +195,8 @@ class Tracker:
                 self._block_rows *= 2
             if scored_class is not None:
                 self._sample.update(true, scores)
-            if calibration:
-                self._bins = ReliabilityBins(*map(np.add, self._bins, ReliabilityBins.of(*calibration)))
+            if tables:
+                self._bins = ReliabilityBins(*map(np.add, self._bins, ReliabilityBins.of(*columns[3:])))
             self._n_counted += len(true)
             self._pending = []
         for record in self._records[self._n_complete :]:

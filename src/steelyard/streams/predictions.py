@@ -63,10 +63,17 @@ class Predictions:
             return self.decision[:, index]
         return self.decision if index else -self.decision
 
-    def by_label(self, values: FloatArray, labels: list[Any], unknown: FloatArray | float) -> FloatArray:
-        """Return one column per label of scores or probabilities; other classes get the value ``unknown``."""
-        table = np.empty((len(values), len(labels)))
-        table[:] = np.reshape(unknown, (-1, 1))
+    def by_label(
+        self, values: FloatArray | None, labels: list[Any], unknown: FloatArray | float
+    ) -> FloatArray:
+        """Return one column per label of scores or probabilities, which are nan if ``values`` is None.
+
+        Labels that the model does not know get the value ``unknown``.
+        """
+        if values is None:
+            return np.full((len(self), len(labels)), np.nan)
+        table = np.empty((len(self), len(labels)))
+        table.T[:] = unknown
         for k, label in enumerate(labels):
             if label in self.classes:
                 table[:, k] = values[:, self.classes.index(label)]
