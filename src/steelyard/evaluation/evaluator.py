@@ -85,20 +85,23 @@ class Event:
         return replace(self, text=str(change["text"]), change=dict(change))
 
 
+@dataclass(eq=False)
 class Candidate:
     """Model under evaluation, with its measures and its running time."""
 
-    def __init__(
-        self, name: str, model: Any, tracker: Tracker, sample_cost: SampleCost | None = None
-    ) -> None:
-        self.name, self.model, self.tracker = name, model, tracker
-        self._sample_cost = sample_cost if getattr(model, "takes_cost", False) else None
-        self.seconds = 0.0
-        self.n_predicted = self.n_learned = 0  # rows, with those without a label
-        self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
-        self.feature_strengths = FeatureStrengths()
-        self.alarms: deque[Chunk] = deque(maxlen=_MAX_ALARMS)  # last rows that were predicted as positive
-        self._n_drifts = self._n_changes = 0
+    name: str
+    model: Any
+    tracker: Tracker
+    sample_cost: SampleCost | None  # only for models whose threshold minimises costs
+    seconds: float = 0.0
+    n_predicted: int = 0  # number of rows, with those without a label
+    n_learned: int = 0
+    unlabelled: Counter[Any] = field(default_factory=Counter)  # predicted labels of rows without a label
+    feature_strengths: FeatureStrengths = field(default_factory=FeatureStrengths)
+    # Last rows that were predicted as positive, as chunk and row of the chunk.
+    alarms: deque[tuple[Chunk, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ALARMS))
+    _n_drifts: int = 0
+    _n_changes: int = 0
 
     @property
     def rows_per_second(self) -> float:
@@ -113,7 +116,7 @@ class Candidate:
         if not is_ready(self.model):
             return None
         begin = time.perf_counter()
-        cost = None if self._sample_cost is None else self._sample_cost(chunk)
+        cost = None if self.sample_cost is None else self.sample_cost(chunk)
         predictions = predict_chunk(
             self.model, chunk, probabilities=self.tracker.wants_probabilities, sample_cost=cost
         )
@@ -121,13 +124,13 @@ class Candidate:
         self.n_predicted += len(chunk)
         if positive in predictions.predicted and chunk.X.shape[1] <= MAX_FEATURES:
             found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
-            self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
+            self.alarms.extend((chunk, row) for row in found[-_MAX_ALARMS:].tolist())
         return predictions
 
     def learn(self, chunk: Chunk) -> list[Event]:
         """Learn a chunk and return the drifts that the model detected."""
         begin = time.perf_counter()
-        options = {} if self._sample_cost is None else {"sample_cost": self._sample_cost(chunk)}
+        options = {} if self.sample_cost is None else {"sample_cost": self.sample_cost(chunk)}
         learn_chunk(self.model, chunk, **options)
         self.seconds += time.perf_counter() - begin
         self.n_learned += len(chunk)
@@ -181,11 +184,11 @@ class PrequentialEvaluator:
         self.window, self.warmup, self.delay, self.seed, self.k = window, warmup, delay, seed, k
         self.every = every or max(1, window // 2)
         self.metrics = tuple(metrics)
-        trained = {name: as_stream_learner(model) if learns else model for name, model in models.items()}
-        self.candidates = [
-            Candidate(name, model, Tracker(self.metrics, window, seed, k), sample_cost)
-            for name, model in trained.items()
-        ]
+        self.candidates = []
+        for name, given in models.items():
+            model = as_stream_learner(given) if learns else given
+            cost = sample_cost if getattr(model, "takes_cost", False) else None
+            self.candidates.append(Candidate(name, model, Tracker(self.metrics, window, seed, k), cost))
         self.learns, self.explains = learns, explains
         self.n_rows = self.n_learned = self.n_unlabelled = 0
         self.n_label_changes = 0  # number of rows whose label differs from that of the row before

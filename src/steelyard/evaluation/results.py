@@ -338,8 +338,9 @@ class PrequentialResult:
         if self.positive is None or not hasattr(learner, "explain"):
             return []
         found = []
-        for chunk in reversed(self._candidate(model).alarms):
-            rows = rows_for_model(learner, chunk)
+        for chunk, row in reversed(self._candidate(model).alarms):
+            alarm = chunk.take(row, row + 1)
+            rows = rows_for_model(learner, alarm)
             try:
                 explained = learner.explain(rows, changes=False)
             except SteelyardError:  # for example, a wide sparse row does not fit into memory
@@ -353,9 +354,9 @@ class PrequentialResult:
                 probability = float(learner.predict_proba(rows)[0, column])
             found.append(
                 {
-                    "row": chunk.first_row,
-                    "time": None if chunk.time is None else float(chunk.time[0]),
-                    "label": chunk.y[0],
+                    "row": alarm.first_row,
+                    "time": None if alarm.time is None else float(alarm.time[0]),
+                    "label": alarm.y[0],
                     "probability": probability,
                     "score": explained.of_class(0, self.positive)[2],
                     "columns": [list(column) for column in explained.largest(0, n_columns, self.positive)],

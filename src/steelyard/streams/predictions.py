@@ -71,8 +71,8 @@ class Predictions:
         Labels that the model does not know get the value ``unknown``.
         """
         if values is None:
-            return np.full((len(self), len(labels)), np.nan)
-        table = np.empty((len(self), len(labels)))
+            return np.full((len(self.indices), len(labels)), np.nan)
+        table = np.empty((len(self.indices), len(labels)))
         table.T[:] = unknown
         for k, label in enumerate(labels):
             if label in self.classes:
