@@ -409,8 +409,8 @@ class PrequentialResult:
         writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
         for line in lines:
-            missing = [k for k, value in line.items() if isinstance(value, float) and math.isnan(value)]
-            writer.writerow({**line, **dict.fromkeys(missing, "")})
+            known = {k: v for k, v in line.items() if not (isinstance(v, float) and math.isnan(v))}
+            writer.writerow(known)
         return _written(text.getvalue(), path)
 
     def to_json(self, path: str | Path | None = None) -> str:

@@ -237,15 +237,18 @@ def summary_sentences(result: PrequentialResult) -> list[str]:
     ]
     if len(lines) > 1:
         sentences.append(f"The second best, “{lines[1]['model']}”, reaches {figures[1]}.")
-    shares = [
-        r["class_counts"].get(result.positive, 0) / max(sum(r["class_counts"].values()), 1)
-        for r in result.records(best["model"])
-    ]
+    shares = class_shares(result, best["model"], [result.positive])
     if result.positive is not None and shares:
         sentences.append(
             f"The share of class “{result.positive}” varies between {min(shares):.1%} and {max(shares):.1%}."
         )
     return sentences
+
+
+def class_shares(result: PrequentialResult, model: str, labels: Sequence[Any]) -> list[float]:
+    """Return the share of some classes together in every window of a model."""
+    counts = [record["class_counts"] for record in result.records(model)]
+    return [sum(rows.get(label, 0) for label in labels) / max(sum(rows.values()), 1) for rows in counts]
 
 
 def time_of_row(result: PrequentialResult, row: float) -> str | None:
