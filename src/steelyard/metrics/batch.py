@@ -24,10 +24,8 @@ from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
     Label,
     Weights,
-    check_same_length,
-    check_weights,
     encode,
-    sort_labels,
+    encode_pairs,
 )
 from steelyard.metrics.batch_scores import (
     average_precision_score,
@@ -272,14 +270,11 @@ def _score(
 def confusion_table(
     y_true: ArrayLike, y_pred: ArrayLike, sample_weight: Weights, source: str
 ) -> formulas.ConfusionTable:
-    true_labels, true = encode(y_true, source, "y_true")
-    predicted_labels, predicted = encode(y_pred, source, "y_pred")
-    check_same_length(len(true), len(predicted), source, "y_pred")
-    weights = check_weights(sample_weight, len(true), source)
-    encoder = LabelEncoder(sort_labels([*true_labels, *predicted_labels], source))
+    encoder = LabelEncoder()
+    true = encode(y_true, source, "y_true")
+    rows, columns, weights = encode_pairs(encoder, true, y_pred, sample_weight, source)
     counts = np.zeros((len(encoder), len(encoder)))
-    rows, columns = encoder.numbers(true_labels)[true], encoder.numbers(predicted_labels)[predicted]
-    np.add.at(counts, (rows, columns), 1.0 if weights is None else weights)
+    np.add.at(counts, (rows, columns), weights)
     return formulas.ConfusionTable.of_present(encoder.labels, counts)
 
 

@@ -19,9 +19,8 @@ from steelyard.metrics._validation import (
     Codes,
     Label,
     check_count,
-    check_same_length,
-    check_weights,
     encode,
+    encode_pairs,
     plain,
     required,
     sort_labels,
@@ -216,16 +215,10 @@ class ConfusionStream(StreamingMetric):
 
     def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:
         y_pred = required(inputs["y_pred"], self._source, "y_pred")
-        predicted_labels, predicted = encode(y_pred, self._source, "y_pred")
-        check_same_length(len(codes), len(predicted), self._source, "y_pred")
-        weights = check_weights(inputs["sample_weight"], len(codes), self._source)
-        all_labels = [*labels, *predicted_labels]
-        if not all(map(self._encoder.__contains__, all_labels)):
-            sort_labels([*self._encoder.labels, *all_labels], self._source)
+        rows = encode_pairs(self._encoder, (labels, codes), y_pred, inputs["sample_weight"], self._source)
         if len(codes):
-            known = self._code(all_labels)
-            true, predicted = known[codes], known[len(labels) :][predicted]
-            self._count(true, predicted, np.ones(len(true)) if weights is None else weights)
+            self._widen()
+            self._count(*rows)
 
     def get(self, measure: str | None = None) -> float:
         """Return a measure, computed from the confusion counts.
@@ -259,13 +252,11 @@ class ConfusionStream(StreamingMetric):
         table = self._table()
         return table.labels, table.counts
 
-    def _code(self, labels: list[Label]) -> Codes:
-        """Return the codes of labels. New labels get new rows and columns of the counts."""
-        codes = self._encoder.numbers(labels)
-        n_new = len(self._encoder.labels) - len(self._counts)
+    def _widen(self) -> None:
+        """Add rows and columns for new labels to the counts."""
+        n_new = len(self._encoder) - len(self._counts)
         if n_new:
-            self._counts = np.pad(self._counts, ((0, n_new), (0, n_new)))
-        return codes
+            self._counts = np.pad(self._counts, (0, n_new))
 
     def _table(self) -> formulas.ConfusionTable:
         return formulas.ConfusionTable.of_present(self._encoder.labels, self._weights_by_label())
@@ -274,7 +265,8 @@ class ConfusionStream(StreamingMetric):
         labels = list(state["labels"])
         if len(sort_labels(labels, type(self).__name__)) != len(labels):
             raise ValueError("a label occurs twice in the saved state")
-        self._code(labels)
+        self._encoder = LabelEncoder(labels)
+        self._widen()
         return len(labels)
 
     @abstractmethod
