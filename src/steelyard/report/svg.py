@@ -127,6 +127,7 @@ class Frame:
         """Return the chart as SVG."""
         count = n_x_ticks if n_x_ticks is not None else max(2, int(self.width // 110))
         x_ticks = nice_ticks(*self.x_range, count) if count else []
+        y_ticks = nice_ticks(*self.y_range, n_y_ticks)
         return Markup(  # noqa: S704  the template escapes all texts
             template("chart.svg").render(
                 chart=self,
@@ -134,11 +135,8 @@ class Frame:
                 title=visible(self.title),
                 right=self.width - self.right,
                 bottom=self.height - self.bottom,
-                x_ticks=[(self.x(value), visible(self.x_format(value))) for value in x_ticks],
-                y_ticks=[
-                    (self.y(value), visible(self.y_format(value)))
-                    for value in nice_ticks(*self.y_range, n_y_ticks)
-                ],
+                x_ticks=[(self.x(value), self.x_format(value)) for value in x_ticks],
+                y_ticks=[(self.y(value), self.y_format(value)) for value in y_ticks],
                 x_label=visible(self.x_label),
                 y_label=shortened(self.y_label, 44),
             )
