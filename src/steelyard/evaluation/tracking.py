@@ -49,6 +49,7 @@ _N_RESAMPLES = 200
 _BLOCKS_PER_WINDOW = 20
 _MAX_STREAM_BLOCKS = 256  # maximum number of blocks; beyond it, adjacent blocks are merged
 _MIN_FLUSH_ROWS = 8000  # rows are buffered up to this number or two windows, whichever is larger
+_MAX_PENDING_CELLS = 1_000_000  # maximum number of buffered probabilities; many classes are counted sooner
 # Maximum number of classes for PMAUC; with more, all pairs would take longer than learning.
 _MAX_PMAUC_CLASSES = 30
 # Maximum number of records of a model with few classes; beyond it, every other record is removed.
@@ -130,7 +131,8 @@ class Tracker:
             return
         n_pending = self.n_scored - self._n_counted
         classes = len(table), scored_class
-        if classes != self._pending_classes or n_pending >= max(2 * self.window, _MIN_FLUSH_ROWS):
+        max_pending = min(max(2 * self.window, _MIN_FLUSH_ROWS), _MAX_PENDING_CELLS // len(table))
+        if classes != self._pending_classes or n_pending >= max_pending:
             self._flush()
             self._pending_classes = classes
         scores = np.zeros(len(true))
