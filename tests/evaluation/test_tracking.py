@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,19 +16,22 @@ from steelyard.streams.predictions import Predictions
 from tests.evaluation.reference import measured
 
 
-def _counted(true, predicted, sizes, window, n_classes, *, agos=()):
-    """Track chunks, count each of them at once, and record windows after the last chunk."""
+def _counted(true, predicted, sizes, window, n_classes, *, agos=(0,)):
+    """Track chunks and read their counts; record windows that end ``agos`` rows before the last row.
+
+    These windows end in the last chunk, whose rows are counted together.
+    """
     tracker, table = Tracker(("g_mean",), window, 0), LabelEncoder(range(n_classes))
-    begin = 0
-    for size in sizes:
-        part = slice(begin, begin + size)
-        if len(true[part]):
-            rows = Predictions(table.labels, predicted[part], table.labels, None)
-            tracker.update(true[part], rows, table, None)
-            assert tracker.confusion.sum() == min(begin + size, len(true))
-        begin += size
-    for ago in agos:
-        tracker.record(len(true) - ago, ago, table, 1.0, 1.0)
+    recorded = {len(true) - ago for ago in agos}
+    read = np.minimum(np.cumsum(sizes), len(true)).tolist()
+    for begin, end in pairwise(sorted({0, *read, *recorded})):
+        part = slice(begin, end)
+        rows = Predictions(table.labels, predicted[part], table.labels, None)
+        tracker.update(true[part], rows, table, None)
+        if end in recorded:
+            tracker.record(end, table, 1.0, 1.0)
+        if end in read:
+            assert tracker.confusion.sum() == end
     return tracker
 
 
@@ -44,7 +49,7 @@ def test_window_and_total_counts_do_not_depend_on_chunks(history, seed):
     sizes, window, n_classes = history
     rng = np.random.default_rng(seed)
     true, predicted = rng.integers(0, n_classes, size=(2, sum(sizes)))
-    tracker = _counted(true, predicted, sizes, window, n_classes, agos=[0])
+    tracker = _counted(true, predicted, sizes, window, n_classes)
     expected = np.zeros((n_classes, n_classes), dtype=int)
     np.add.at(expected, (true, predicted), 1)
     np.testing.assert_array_equal(tracker.confusion, expected)
@@ -178,13 +183,13 @@ def test_reading_counts_after_every_chunk_does_not_change_them():
 
 def _tracked(y, predicted, scores, *, reads):
     tracker, table = Tracker(("g_mean", "auc", "pmauc", "average_precision"), 100, 0), LabelEncoder()
-    for begin in range(0, len(y), 40):
-        part = slice(begin, begin + 40)
+    ends = [*range(15, len(y) + 1, 40), *range(40, len(y) + 1, 40)]
+    for begin, end in pairwise([0, *sorted(ends)]):
+        part = slice(begin, end)
         codes = table.codes(y[part])
         rows = Predictions([0, 1, 2, 3], predicted[part].astype(np.intp), [0, 1, 2, 3], scores[part])
         tracker.update(codes, rows, table, 1)
-        for ago in (25, 0):
-            tracker.record(begin + 40 - ago, ago, table, 1.0, 1.0)
+        tracker.record(end, table, 1.0, 1.0)
         if reads:
-            assert tracker.confusion.sum() == begin + 40
+            assert tracker.confusion.sum() == end
     return tracker

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -64,11 +63,11 @@ def sparkline(values: Sequence[float], width: int, low: float = 0.0, high: float
 
 
 class LiveDisplay:
-    """Live display of a run, which does nothing if standard error is not a terminal."""
+    """Live display of a run on standard error, which must be a terminal."""
 
     def __init__(self, stream: RowStream) -> None:
         self._stream = stream
-        self._live = Live(console=stderr_console(), auto_refresh=False) if sys.stderr.isatty() else None
+        self._live: Live | None = Live(console=stderr_console(), auto_refresh=False)
         self._drawn_at = 0.0
 
     def __enter__(self) -> Self:

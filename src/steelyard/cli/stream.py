@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,13 +19,15 @@ from steelyard.cli import options as opt
 from steelyard.cli import runs
 from steelyard.cli.decision import Cost, check_positive, cost_option, positive_error
 from steelyard.cli.files import IN_FILE, OUT_FILE, check_can_be_saved, open_source, open_table, save_model
-from steelyard.cli.live_display import LiveDisplay
 from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_json, emit_table, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from steelyard.cli.live_display import LiveDisplay
     from steelyard.evaluation import PrequentialEvaluator, PrequentialResult
     from steelyard.streams import RowStream
     from steelyard.streams.chunks import Chunk
@@ -343,10 +347,11 @@ def _run(
     )
     error: SteelyardError | None = None
     end_feed = getattr(stream, "stop", None) if getattr(stream, "live", False) else None
-    with LiveDisplay(stream) as display, StopOnInterrupt(end_feed) as interrupt:
+    with _live_display(stream) as display, StopOnInterrupt(end_feed) as interrupt:
 
         def after_chunk(evaluator: PrequentialEvaluator) -> None:
-            display.update(evaluator)
+            if display is not None:
+                display.update(evaluator)
             outputs.write_due(evaluator)
 
         chunks = small_first(_chunks(stream, options))
@@ -360,8 +365,18 @@ def _run(
             interrupt.stopped = True
         if error is None and not interrupt.stopped:
             error = positive_error(evaluator, options.positive)
-        display.update(evaluator, final=True)
+        if display is not None:
+            display.update(evaluator, final=True)
     return evaluator, error, interrupt.stopped
+
+
+def _live_display(stream: RowStream) -> AbstractContextManager[LiveDisplay | None]:
+    """Return the live display of a run, or None if standard error is not a terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from steelyard.cli.live_display import LiveDisplay
+
+    return LiveDisplay(stream)
 
 
 class _Outputs:

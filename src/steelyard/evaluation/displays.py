@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -51,6 +52,7 @@ class Display(ABC):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class PrequentialDisplay(Display):
     """Plot of a measure over time: one line per model with its 95 % confidence band.
 
@@ -83,18 +85,13 @@ class PrequentialDisplay(Display):
     'sensitivity'
     """
 
-    def __init__(
-        self,
-        rows: dict[str, list[int]],
-        values: dict[str, FloatArray],
-        *,
-        low: dict[str, FloatArray],
-        high: dict[str, FloatArray],
-        measure: str,
-        drifts: list[int],
-    ) -> None:
-        self.rows, self.values, self.low, self.high = rows, values, low, high
-        self.measure, self.drifts = measure, drifts
+    rows: dict[str, list[int]]
+    values: dict[str, FloatArray]
+    _: KW_ONLY
+    low: dict[str, FloatArray]
+    high: dict[str, FloatArray]
+    measure: str
+    drifts: list[int]
 
     @classmethod
     def from_result(cls, result: PrequentialResult, measure: str | None = None, *, ax: Any = None) -> Self:
@@ -140,6 +137,7 @@ class PrequentialDisplay(Display):
         ax.legend()
 
 
+@dataclass(eq=False, repr=False)
 class BoundaryDisplay(Display):
     """Plot of the decision regions and boundaries of a classifier with two features.
 
@@ -168,10 +166,10 @@ class BoundaryDisplay(Display):
     [0, 1]
     """
 
-    def __init__(
-        self, xx: FloatArray, yy: FloatArray, response: np.ndarray[Any, Any], classes: list[Any]
-    ) -> None:
-        self.xx, self.yy, self.response, self.classes = xx, yy, response, classes
+    xx: FloatArray
+    yy: FloatArray
+    response: np.ndarray[Any, Any]
+    classes: list[Any]
 
     @classmethod
     def from_estimator(
@@ -239,6 +237,7 @@ class BoundaryDisplay(Display):
             ax.contour(self.xx, self.yy, self.response, levels=levels, colors="black", **style)
 
 
+@dataclass(eq=False, repr=False)
 class ForgetDisplay(Display):
     """Plot of the decision boundary before (dashed) and after (solid) some rows are forgotten.
 
@@ -268,10 +267,10 @@ class ForgetDisplay(Display):
     ([2.0, 2.0], [3.0, 2.0])
     """
 
-    estimator_: Any
-
-    def __init__(self, before: BoundaryDisplay, after: BoundaryDisplay, forgotten: FloatArray) -> None:
-        self.before, self.after, self.forgotten = before, after, forgotten
+    before: BoundaryDisplay
+    after: BoundaryDisplay
+    forgotten: FloatArray
+    estimator_: Any = field(init=False)
 
     @classmethod
     def from_estimator(

@@ -85,25 +85,28 @@ class Event:
         return replace(self, text=str(change["text"]), change=dict(change))
 
 
+@dataclass(eq=False)
 class Candidate:
     """Model under evaluation, with its measures and its running time."""
 
-    def __init__(
-        self, name: str, model: Any, tracker: Tracker, sample_cost: SampleCost | None = None
-    ) -> None:
-        self.name, self.model, self.tracker = name, model, tracker
-        self._sample_cost = sample_cost if getattr(model, "takes_cost", False) else None
-        self.seconds = 0.0
-        self.n_learned = 0
-        self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
-        self.feature_strengths = FeatureStrengths()
-        self.alarms: deque[Chunk] = deque(maxlen=_MAX_ALARMS)  # last rows that were predicted as positive
-        self._n_drifts = self._n_changes = 0
+    name: str
+    model: Any
+    tracker: Tracker
+    sample_cost: SampleCost | None  # only for models whose threshold minimises costs
+    seconds: float = 0.0
+    n_predicted: int = 0  # number of rows, with those without a label
+    n_learned: int = 0
+    unlabelled: Counter[Any] = field(default_factory=Counter)  # predicted labels of rows without a label
+    feature_strengths: FeatureStrengths = field(default_factory=FeatureStrengths)
+    # Last rows that were predicted as positive, as chunk and row of the chunk.
+    alarms: deque[tuple[Chunk, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ALARMS))
+    _n_drifts: int = 0
+    _n_changes: int = 0
 
     @property
     def rows_per_second(self) -> float:
         """Rows per second, counting the time of both prediction and learning."""
-        return max(self.n_learned, self.tracker.n_scored) / max(self.seconds, 1e-9)
+        return max(self.n_learned, self.n_predicted) / max(self.seconds, 1e-9)
 
     def predict(self, chunk: Chunk, positive: Any = None) -> Predictions | None:
         """Return the predictions for a chunk, or None if the model has not learned anything yet.
@@ -113,20 +116,21 @@ class Candidate:
         if not is_ready(self.model):
             return None
         begin = time.perf_counter()
-        cost = None if self._sample_cost is None else self._sample_cost(chunk)
+        cost = None if self.sample_cost is None else self.sample_cost(chunk)
         predictions = predict_chunk(
             self.model, chunk, probabilities=self.tracker.wants_probabilities, sample_cost=cost
         )
         self.seconds += time.perf_counter() - begin
+        self.n_predicted += len(chunk)
         if positive in predictions.predicted and chunk.X.shape[1] <= MAX_FEATURES:
             found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
-            self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
+            self.alarms.extend((chunk, row) for row in found[-_MAX_ALARMS:].tolist())
         return predictions
 
     def learn(self, chunk: Chunk) -> list[Event]:
         """Learn a chunk and return the drifts that the model detected."""
         begin = time.perf_counter()
-        options = {} if self._sample_cost is None else {"sample_cost": self._sample_cost(chunk)}
+        options = {} if self.sample_cost is None else {"sample_cost": self.sample_cost(chunk)}
         learn_chunk(self.model, chunk, **options)
         self.seconds += time.perf_counter() - begin
         self.n_learned += len(chunk)
@@ -180,11 +184,11 @@ class PrequentialEvaluator:
         self.window, self.warmup, self.delay, self.seed, self.k = window, warmup, delay, seed, k
         self.every = every or max(1, window // 2)
         self.metrics = tuple(metrics)
-        trained = {name: as_stream_learner(model) if learns else model for name, model in models.items()}
-        self.candidates = [
-            Candidate(name, model, Tracker(self.metrics, window, seed, k), sample_cost)
-            for name, model in trained.items()
-        ]
+        self.candidates = []
+        for name, given in models.items():
+            model = as_stream_learner(given) if learns else given
+            cost = sample_cost if getattr(model, "takes_cost", False) else None
+            self.candidates.append(Candidate(name, model, Tracker(self.metrics, window, seed, k), cost))
         self.learns, self.explains = learns, explains
         self.n_rows = self.n_learned = self.n_unlabelled = 0
         self.n_label_changes = 0  # number of rows whose label differs from that of the row before
@@ -276,22 +280,21 @@ class PrequentialEvaluator:
             scored_class = self.positive_code
         else:
             scored_class = 1 if len(self.labels) <= 2 else None
-        for begin in range(0, len(codes), self.window):
-            part = slice(begin, min(len(codes), begin + self.window))
-            n_rows = part.stop - part.start
+        end = 0
+        while end < len(codes):
+            part = slice(end, min(len(codes), end + self.every - self.n_rows % self.every))
+            end = part.stop
             for candidate, predicted in zip(self.candidates, predictions, strict=True):
                 if predicted is not None:
-                    rows = predicted if len(predicted) == n_rows else predicted.take(part)
+                    rows = predicted if len(codes) == end - part.start else predicted.take(part)
                     times = None if time is None else time[part]
                     candidate.tracker.update(codes[part], rows, self.label_table, scored_class, times)
-            until = self.n_rows + n_rows
-            while (row := (self.n_rows // self.every + 1) * self.every) <= until:
-                self.n_rows = row
-                self._record(until - row)
-            self.n_rows = until
+            self.n_rows += end - part.start
+            if self.n_rows % self.every == 0:
+                self._record()
 
-    def _record(self, ago: int = 0) -> None:
-        """Record the window that ends ``ago`` rows before the last row, fewer than a window has."""
+    def _record(self) -> None:
+        """Record the measures of the window that ends at the last row."""
         now = time.perf_counter()
         if now - self._memory[0] > _MEMORY_INTERVAL_SECONDS:
             with suppress(OSError):  # not every system has the file
@@ -304,7 +307,7 @@ class PrequentialEvaluator:
                 candidate.feature_strengths.record(self.n_rows, candidate.model, self._last_chunk)
             if candidate.tracker.n_scored:
                 is_thinned |= candidate.tracker.record(
-                    self.n_rows, ago, self.label_table, candidate.rows_per_second, self._memory[1]
+                    self.n_rows, self.label_table, candidate.rows_per_second, self._memory[1]
                 )
         if is_thinned:
             self.every *= 2

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from html import escape
@@ -21,9 +21,9 @@ import numpy as np
 
 from steelyard._deprecation import renamed_method
 from steelyard._visible import json_value
-from steelyard.evaluation.tracking import ScoreSample, Tracker
+from steelyard.evaluation.tracking import ScoreSample
 from steelyard.exceptions import ParameterError, SteelyardError
-from steelyard.metrics.formulas import ConfusionTable, f1_scores, precisions, ratio, recalls
+from steelyard.metrics.formulas import ConfusionTable, ratio
 from steelyard.persistence.files import write_atomically
 from steelyard.streams.predictions import rows_for_model
 
@@ -71,10 +71,10 @@ class PrequentialResult:
     """
 
     def __init__(self, evaluator: PrequentialEvaluator, stream: RowStream | None) -> None:
-        self._candidates = evaluator.candidates
+        self._candidates = {candidate.name: candidate for candidate in evaluator.candidates}
         self._positive_code = evaluator.positive_code
         self._label_table = evaluator.label_table
-        self.models = {candidate.name: candidate.model for candidate in evaluator.candidates}
+        self.models = {name: candidate.model for name, candidate in self._candidates.items()}
         self.metrics = evaluator.metrics
         self.window, self.delay, self.warmup = evaluator.window, evaluator.delay, evaluator.warmup
         self.k = evaluator.k
@@ -213,7 +213,7 @@ class PrequentialResult:
         """Return the measures of one model over time, with the class counts of each window."""
         if model in self._lines:
             return self._lines[model]
-        tracker = self._tracker(model)
+        tracker = self._candidate(model).tracker
         columns, lines = tracker.window_measures(self._positive_code), []
         for index, record in enumerate(tracker.records):
             values = {name: float(columns[name][index]) for name in self.metrics}
@@ -240,23 +240,19 @@ class PrequentialResult:
         many classes use ``mean_macro_recall`` and ``lowest_macro_recall``.
         """
         lines = []
-        for candidate in self._candidates:
-            line = {
-                "model": candidate.name,
-                "tested": candidate.tracker.n_scored,
-                **self.totals(candidate.name),
-            }
+        for name, candidate in self._candidates.items():
+            line = {"model": name, "tested": candidate.tracker.n_scored, **self.totals(name)}
             measures = candidate.tracker.window_measures(self._positive_code)
-            for name in ("g_mean", "macro_recall"):
-                values = measures[name][~np.isnan(measures[name])]
+            for key in ("g_mean", "macro_recall"):
+                values = measures[key][~np.isnan(measures[key])]
                 if len(values):
-                    line |= {f"mean_{name}": float(values.mean()), f"lowest_{name}": float(values.min())}
+                    line |= {f"mean_{key}": float(values.mean()), f"lowest_{key}": float(values.min())}
             lines.append({**line, "rows_per_second": candidate.rows_per_second})
         return lines
 
     def totals(self, model: str) -> dict[str, float]:
         """Return the measures of one model over all rows, with their confidence bands."""
-        return self._tracker(model).total(self._positive_code)
+        return self._candidate(model).tracker.total(self._positive_code)
 
     def by_class(self, model: str) -> list[dict[str, Any]]:
         """Return recall, precision, F1 and support of each class, largest class first.
@@ -264,47 +260,45 @@ class PrequentialResult:
         ``support`` is the number of tested rows of the class, ``answered`` the number of rows predicted as
         the class. A measure is nan if its denominator is zero.
         """
-        table = self._confusion_table(model)
-        by_class = table.by_class
+        labels, counts = self.confusion(model)
+        by_class = ConfusionTable(labels, counts).by_class
         columns = {
-            "label": table.labels,
+            "label": labels,
             "support": by_class.true.tolist(),
             "answered": by_class.predicted.tolist(),
-            "recall": recalls(by_class).tolist(),
-            "precision": precisions(by_class).tolist(),
-            "f1": f1_scores(by_class).tolist(),
+            "recall": by_class.recalls().tolist(),
+            "precision": by_class.precisions().tolist(),
+            "f1": by_class.f1_scores().tolist(),
         }
         lines = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
         return sorted(lines, key=lambda line: -line["support"])
 
     def confusion(self, model: str) -> tuple[list[Any], np.ndarray[Any, Any]]:
         """Return the labels and the confusion matrix of all tested rows, indexed by [true, predicted]."""
-        table = self._confusion_table(model)
+        counts = self._candidate(model).tracker.confusion
+        table = ConfusionTable.of_present(self._label_table.labels, counts)
         return table.labels, table.counts
-
-    def _confusion_table(self, model: str) -> ConfusionTable:
-        return ConfusionTable.of_present(self._label_table.labels, self._tracker(model).confusion)
 
     def score_sample(self, model: str) -> ScoreSample:
         """Return a sample of the scores of each class. High scores indicate the positive class."""
-        tracker = self._tracker(model)
+        tracker = self._candidate(model).tracker
         sign = -1.0 if tracker.is_mirrored(self._positive_code) else 1.0
         return tracker.sample.renamed(self._label_table.labels, sign)
 
     def reliability(self, model: str) -> ReliabilityCurve | None:
         """Return the reliability curve of all tested rows, or None if there are no probabilities."""
-        return self._tracker(model).reliability(self._positive_code)
+        return self._candidate(model).tracker.reliability(self._positive_code)
 
     def days(self, model: str) -> list[dict[str, Any]]:
         """Return precision and recall at k, one dictionary per day, or nothing if the stream has no times."""
         if self._positive_code is None:
             return []
-        tracker = self._tracker(model)
+        tracker = self._candidate(model).tracker
         return tracker.days.lines(tracker.is_mirrored(self._positive_code))
 
     def unlabelled_predictions(self) -> dict[str, Counter[Any]]:
         """Return how often each model predicted each label for unlabelled rows."""
-        return {candidate.name: candidate.unlabelled for candidate in self._candidates}
+        return {name: candidate.unlabelled for name, candidate in self._candidates.items()}
 
     def feature_strengths(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
         """Return row numbers, and the importance of every feature at each of these rows as an array.
@@ -338,8 +332,9 @@ class PrequentialResult:
         if self.positive is None or not hasattr(learner, "explain"):
             return []
         found = []
-        for chunk in reversed(self._candidate(model).alarms):
-            rows = rows_for_model(learner, chunk)
+        for chunk, row in reversed(self._candidate(model).alarms):
+            alarm = chunk.take(row, row + 1)
+            rows = rows_for_model(learner, alarm)
             try:
                 explained = learner.explain(rows, changes=False)
             except SteelyardError:  # for example, a wide sparse row does not fit into memory
@@ -353,9 +348,9 @@ class PrequentialResult:
                 probability = float(learner.predict_proba(rows)[0, column])
             found.append(
                 {
-                    "row": chunk.first_row,
-                    "time": None if chunk.time is None else float(chunk.time[0]),
-                    "label": chunk.y[0],
+                    "row": alarm.first_row,
+                    "time": None if alarm.time is None else float(alarm.time[0]),
+                    "label": alarm.y[0],
                     "probability": probability,
                     "score": explained.of_class(0, self.positive)[2],
                     "columns": [list(column) for column in explained.largest(0, n_columns, self.positive)],
@@ -372,19 +367,15 @@ class PrequentialResult:
 
     def changes(self, model: str) -> list[int]:
         """Return the rows at which the recall of a class changed significantly."""
-        return _significant_changes(*self._tracker(model).blocks())
-
-    def _tracker(self, model: str) -> Tracker:
-        return self._candidate(model).tracker
+        return _significant_changes(*self._candidate(model).tracker.blocks())
 
     def _candidate(self, model: str) -> Candidate:
-        for candidate in self._candidates:
-            if candidate.name == model:
-                return candidate
-        raise ParameterError(
-            f"there is no model {model!r}; there are {', '.join(map(repr, self.models))}.",
-            source="PrequentialResult",
-        )
+        if model not in self._candidates:
+            raise ParameterError(
+                f"there is no model {model!r}; there are {', '.join(map(repr, self.models))}.",
+                source="PrequentialResult",
+            )
+        return self._candidates[model]
 
     # -- conversion to other formats ----------------------------------------------------------------
 
@@ -408,8 +399,8 @@ class PrequentialResult:
         writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
         for line in lines:
-            missing = [k for k, value in line.items() if isinstance(value, float) and math.isnan(value)]
-            writer.writerow({**line, **dict.fromkeys(missing, "")})
+            known = {k: v for k, v in line.items() if not (isinstance(v, float) and math.isnan(v))}
+            writer.writerow(known)
         return _written(text.getvalue(), path)
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -418,6 +409,10 @@ class PrequentialResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all results as plain Python values; nan becomes None."""
+
+        def of_models(read: Callable[[str], Any]) -> dict[str, Any]:
+            return {name: read(name) for name in self.models}
+
         found: dict[str, Any] = json_value(
             {
                 "stream": self.stream_name,
@@ -437,20 +432,18 @@ class PrequentialResult:
                 "known_drifts": self.known_drifts,
                 "bad_rows": self.bad_rows,
                 "events": [asdict(event.renamed(self.feature_names or ())) for event in self.events],
-                "promises": {name: [rate.as_dict() for rate in self.promises(name)] for name in self.models},
-                "last_alarms": {name: self.last_alarms(name) for name in self.models},
+                "promises": of_models(lambda name: [rate.as_dict() for rate in self.promises(name)]),
+                "last_alarms": of_models(self.last_alarms),
                 "provenance": self.provenance,
-                "by_class": {name: self.by_class(name) for name in self.models},
-                "changes": {name: self.changes(name) for name in self.models},
-                "confusion": {
-                    name: dict(zip(("labels", "counts"), self.confusion(name), strict=True))
-                    for name in self.models
-                },
-                "reliability": {
-                    name: None if curve is None else curve._asdict()
-                    for name, curve in ((name, self.reliability(name)) for name in self.models)
-                },
-                "days": {name: self.days(name) for name in self.models},
+                "by_class": of_models(self.by_class),
+                "changes": of_models(self.changes),
+                "confusion": of_models(
+                    lambda name: dict(zip(("labels", "counts"), self.confusion(name), strict=True))
+                ),
+                "reliability": of_models(
+                    lambda name: None if (curve := self.reliability(name)) is None else curve._asdict()
+                ),
+                "days": of_models(self.days),
                 "summary": self.summary(),
                 "table": self.table,
             }

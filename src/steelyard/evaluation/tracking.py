@@ -22,8 +22,8 @@ from steelyard.metrics.formulas import (
     BoolArray,
     ReliabilityBins,
     ReliabilityCurve,
-    log_losses,
     ranking_measures,
+    row_losses,
 )
 from steelyard.streams.predictions import Predictions
 
@@ -49,6 +49,7 @@ _N_RESAMPLES = 200
 _BLOCKS_PER_WINDOW = 20
 _MAX_STREAM_BLOCKS = 256  # maximum number of blocks; beyond it, adjacent blocks are merged
 _MIN_FLUSH_ROWS = 8000  # rows are buffered up to this number or two windows, whichever is larger
+_MAX_PENDING_CELLS = 1_000_000  # maximum number of buffered probabilities; many classes are counted sooner
 # Maximum number of classes for PMAUC; with more, all pairs would take longer than learning.
 _MAX_PMAUC_CLASSES = 30
 # Maximum number of records of a model with few classes; beyond it, every other record is removed.
@@ -66,7 +67,7 @@ class Record:
     """Counts of the window that ends at one row of the stream, independent of the positive class."""
 
     row: int
-    n_predicted: int  # number of predicted rows up to the end of the window
+    n_predicted: int  # number of rows with a prediction up to this row
     rows_per_second: float
     memory_mb: float
     scores: dict[str, Pair]  # measures that are computed from scores, such as auc and pmauc
@@ -94,8 +95,6 @@ class Tracker:
         # Columns of rows that are not counted yet, all with the same classes and the same scored class.
         self._pending: list[tuple[NDArray[Any], ...]] = []
         self._pending_classes: tuple[int, int | None] = 0, None  # number of classes, scored class
-        # Mask of the rows of the last update that have a prediction, or None if all have one.
-        self._has_prediction: BoolArray | None = None
         # Rows of the last window, for PMAUC of more than two classes.
         self._score_tables: list[tuple[Codes, Predictions]] = []
         # Counted rows: columns of the last counted rows and of the window before them, counts by true and
@@ -124,16 +123,16 @@ class Tracker:
         None if there are more classes and none is positive.
         """
         predicted = predictions.codes(table)
-        self._has_prediction = None
         if predicted.min(initial=0) < 0:
-            self._has_prediction = answered = predicted >= 0
+            answered = predicted >= 0
             true, predicted, predictions = true[answered], predicted[answered], predictions.take(answered)
             time = None if time is None else time[answered]
         if not len(true):
             return
         n_pending = self.n_scored - self._n_counted
         classes = len(table), scored_class
-        if classes != self._pending_classes or n_pending >= max(2 * self.window, _MIN_FLUSH_ROWS):
+        max_pending = min(max(2 * self.window, _MIN_FLUSH_ROWS), _MAX_PENDING_CELLS // len(table))
+        if classes != self._pending_classes or n_pending >= max_pending:
             self._flush()
             self._pending_classes = classes
         scores = np.zeros(len(true))
@@ -144,50 +143,21 @@ class Tracker:
                 self.days.update(time, true == scored_class, scores)
         columns: tuple[NDArray[Any], ...] = (true, predicted, scores)
         if self.wants_probabilities:
-            columns += self._event_columns(true, predicted, predictions, table)
+            columns += (predictions.by_label(predictions.probabilities, table.labels, 0.0),)
         self._pending.append(columns)
         self.n_scored += len(true)
         if "pmauc" in self.metrics and 2 < len(table) <= _MAX_PMAUC_CLASSES:
             self._score_tables.append((true, predictions))
-            while sum(len(y) for y, _ in self._score_tables[1:]) >= 2 * self.window:
+            while sum(len(y) for y, _ in self._score_tables[1:]) >= self.window:
                 self._score_tables.pop(0)
 
-    def _event_columns(
-        self, true: Codes, predicted: Codes, predictions: Predictions, table: LabelEncoder
-    ) -> tuple[NDArray[Any], ...]:
-        """Return probability and occurrence of an event, log-loss and Brier score of each row.
-
-        The event is that the row is of the scored class or, without a scored class, that the prediction is
-        correct.
-        """
-        if predictions.probabilities is None:
-            return (np.full(len(true), np.nan),) * 4
-        probabilities = predictions.probability_table(table.labels)
-        losses = log_losses(probabilities[np.arange(len(true)), true])
-        scored = self.scored_class
-        if scored is not None and scored < len(table) <= 2:
-            probability, event = probabilities[:, scored], true == scored
-            return probability, event, losses, (probability - event) ** 2
-        briers = ((probabilities - (true[:, None] == np.arange(len(table)))) ** 2).sum(axis=1)
-        return probabilities.max(axis=1), true == predicted, losses, briers
-
-    def record(
-        self, row: int, ago: int, table: LabelEncoder, rows_per_second: float, memory_mb: float
-    ) -> bool:
-        """Record the window that ends ``ago`` rows before the last row; return whether records were removed.
-
-        The end of the window must be within the rows of the last update.
-        """
-        if self._has_prediction is not None and ago:
-            ago = int(self._has_prediction[-ago:].sum())
-        n_rows = self.n_scored - ago
-        if not n_rows:
-            return False
+    def record(self, row: int, table: LabelEncoder, rows_per_second: float, memory_mb: float) -> bool:
+        """Record the window that ends at the last row; return whether records were removed."""
         scores = {}
         if self._score_tables or len(table) > _MAX_PMAUC_CLASSES:
-            scores["pmauc"] = (self._pmauc(table, ago),) * 2
-        self._records.append(Record(row, n_rows, rows_per_second, memory_mb, scores))
-        n_window = min(n_rows, self.window)
+            scores["pmauc"] = (self._pmauc(table),) * 2
+        self._records.append(Record(row, self.n_scored, rows_per_second, memory_mb, scores))
+        n_window = min(self.n_scored, self.window)
         n_blocks = -(-n_window // -(-n_window // _BLOCKS_PER_WINDOW))
         if len(self._records) <= max(100, min(_MAX_RECORDS, _MAX_CELLS // (3 * len(table) * n_blocks))):
             return False
@@ -200,8 +170,18 @@ class Tracker:
         """Count the buffered rows and complete the pending records."""
         if self._pending:
             columns = [np.concatenate(parts) for parts in zip(*self._pending, strict=True)]
-            true, predicted, scores, *calibration = columns
+            true, predicted, scores, *tables = columns
             n_classes, scored_class = self._pending_classes
+            if tables:
+                # Probability and occurrence of an event: the row is of the scored class or, without a
+                # scored class, the prediction is correct.
+                if scored_class is not None and scored_class < n_classes <= 2:
+                    event = tables[0][:, scored_class], true == scored_class
+                    losses = row_losses(tables[0], true, scored_class)
+                else:
+                    event = tables[0].max(axis=1), true == predicted
+                    losses = row_losses(tables[0], true)
+                columns[3:] = *event, *losses
             old = self._recent or [column[:0] for column in columns]
             self._recent = [np.concatenate([a[-self.window :], b]) for a, b in zip(old, columns, strict=True)]
             cells = np.bincount(true * n_classes + predicted, minlength=n_classes**2)
@@ -217,8 +197,8 @@ class Tracker:
                 self._block_rows *= 2
             if scored_class is not None:
                 self._sample.update(true, scores)
-            if calibration:
-                self._bins = ReliabilityBins(*map(np.add, self._bins, ReliabilityBins.of(*calibration)))
+            if tables:
+                self._bins = ReliabilityBins(*map(np.add, self._bins, ReliabilityBins.of(*columns[3:])))
             self._n_counted += len(true)
             self._pending = []
         for record in self._records[self._n_complete :]:
@@ -294,11 +274,7 @@ class Tracker:
         counts = self.confusion
         tally = np.stack([counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)])
         found = {name: float(value) for name, value in measures(tally, positive).items()}
-        found |= self._bins.measures()
-        if {"auc", "average_precision"} & {*self.metrics}:
-            found |= self._sampled(positive)
-        if {*_AT_K} & {*self.metrics}:
-            found |= self._means_at_k(positive)
+        found |= self._bins.measures() | self._sampled(positive) | self._means_at_k(positive)
         names = sorted(self.metrics, key=lambda name: name not in COUNT_METRICS)
         values = {name: found[name] for name in names if name in found}
         return {**values, **self.bands(self.blocks()[0], positive, values)}
@@ -323,19 +299,22 @@ class Tracker:
         found = ranking_measures(is_positive, scores, weights)
         return {"auc": found["roc_auc"][0], "average_precision": found["average_precision"][0]}
 
-    def _pmauc(self, table: LabelEncoder, ago: int) -> float:
+    def _pmauc(self, table: LabelEncoder) -> float:
+        """Return the PMAUC of the last window; the score of an unknown class is the lowest of the row."""
         if len(table) > _MAX_PMAUC_CLASSES:
             return math.nan
-        true = np.concatenate([y for y, _ in self._score_tables])
-        last = slice(max(0, len(true) - ago - self.window), len(true) - ago)
-        present = np.unique(true[last])
+        true = np.concatenate([codes for codes, _ in self._score_tables])[-self.window :]
+        present = np.unique(true)
         if len(present) < 2:
             return math.nan
         classes = [table.labels[code] for code in present]
-        scores = np.concatenate([part.score_table(classes) for _, part in self._score_tables])[last]
+        tables = [
+            part.by_label(part.scores, classes, part.scores.min(axis=1, initial=0.0) - 1.0)
+            for _, part in self._score_tables
+        ]
+        scores = np.concatenate(tables)[-self.window :]
         columns = scores if len(classes) > 2 else scores[:, 1]
-        codes = np.searchsorted(present, true[last])
-        return float(pmauc_score(codes, columns, labels=list(range(len(present)))))
+        return float(pmauc_score(np.searchsorted(present, true), columns, labels=list(range(len(present)))))
 
     def reliability(self, positive: int | None) -> ReliabilityCurve | None:
         """Return the reliability curve of all rows, or None if there are no probabilities."""
@@ -396,14 +375,14 @@ def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArra
     """
     tallies = np.asarray(tallies, dtype=np.float64)
     tallies = tallies if positive is None else pad_classes(tallies, positive + 1)
-    counts = formulas.ClassCounts(tallies[..., 0, :], tallies[..., 1, :], tallies[..., 2, :])
+    counts = formulas.ClassCounts(*np.moveaxis(tallies, -2, 0))
     names = {name: name for name in ("accuracy", "imbalance_ratio", "macro_recall", "cohen_kappa")}
     if positive is None:
         names |= {"sensitivity": "macro_recall", "g_mean": "g_mean", "f1": "macro_f1"}
-    values = {name: formulas.ALL_CLASSES[formula](counts) for name, formula in names.items()}
+    values = {name: getattr(counts, formula)() for name, formula in names.items()}
     if positive is not None:
         binary = counts.one_vs_rest(positive)
-        values |= {name: formulas.ONE_VS_REST[formula](binary) for name, formula in _ONE_VS_REST.items()}
+        values |= {name: getattr(binary, formula)() for name, formula in _ONE_VS_REST.items()}
     undefined = np.full(counts.true.shape[:-1], np.nan)
     return {name: values.get(name, undefined) for name in COUNT_METRICS}
 
@@ -442,54 +421,37 @@ class ScoreSample:
         self.size = size
         self.counts: dict[Any, int] = {}
         # Random keys and scores of the sampled rows of each class.
-        self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}
-        self._limits: FloatArray = np.zeros(0)  # upper limit of the keys of sampled rows, for each class
+        self._rows: dict[Any, tuple[FloatArray, FloatArray]] = {}
         self._rng = np.random.default_rng(seed)
 
     def update(self, codes: NDArray[np.integer[Any]], scores: FloatArray) -> None:
         """Add rows. The sample does not depend on the division of the rows into batches."""
-        keys = self._rng.random(len(codes))
-        rows = np.bincount(codes, minlength=len(self._limits))
-        if len(rows) > len(self._limits):
-            self._limits = np.append(self._limits, np.ones(len(rows) - len(self._limits)))
-        staying = np.flatnonzero(keys < self._limits[codes])
-        staying_codes = codes[staying]
-        for code in np.flatnonzero(rows).tolist():
-            self.counts[code] = self.counts.get(code, 0) + int(rows[code])
-            of_class = staying[staying_codes == code]
-            if len(of_class):
-                parts = self._parts.setdefault(code, [])
-                parts.append((keys[of_class], scores[of_class]))
-                if sum(len(part) for part, _ in parts) > 2 * self.size:
-                    self._trim(code)
-
-    def _trim(self, code: Any) -> tuple[FloatArray, FloatArray]:
-        """Keep the rows of a class with the smallest random keys, and return them."""
-        keys, scores = (np.concatenate(parts) for parts in zip(*self._parts[code], strict=True))
-        if len(keys) > self.size:
-            smallest = np.sort(np.argpartition(keys, self.size)[: self.size])
-            keys, scores = keys[smallest], scores[smallest]
-            self._limits[code] = keys.max()
-        self._parts[code] = [(keys, scores)]
-        return keys, scores
+        random = self._rng.random(len(codes))
+        for code in np.unique(codes).tolist():
+            of_class = codes == code
+            self.counts[code] = self.counts.get(code, 0) + int(of_class.sum())
+            earlier = self._rows.get(code, (np.zeros(0), np.zeros(0)))
+            keys, kept = np.append(earlier[0], random[of_class]), np.append(earlier[1], scores[of_class])
+            if len(keys) > self.size:  # the rows with the smallest keys stay, in the order of the stream
+                smallest = np.sort(np.argpartition(keys, self.size)[: self.size])
+                keys, kept = keys[smallest], kept[smallest]
+            self._rows[code] = keys, kept
 
     def renamed(self, names: list[Any], sign: float = 1.0) -> Self:
         """Return a copy with the classes renamed and the scores multiplied by ``sign``."""
         other = type(self)(self.size)
         other.counts = {names[code]: n for code, n in self.counts.items()}
-        for code in self._parts:
-            keys, scores = self._trim(code)
-            other._parts[names[code]] = [(keys, sign * scores)]
+        other._rows = {names[code]: (keys, sign * scores) for code, (keys, scores) in self._rows.items()}
         return other
 
     def scores(self, label: Any) -> FloatArray:
         """Return the sampled scores of a class."""
-        return self._trim(label)[1] if label in self._parts else np.zeros(0)
+        return self._rows[label][1] if label in self._rows else np.zeros(0)
 
     @property
     def labels(self) -> list[Any]:
         """Classes with rows, sorted."""
-        return sorted(self._parts)
+        return sorted(self._rows)
 
     def against(self, positive: Any) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
         """Return the sampled scores, a mask of the positive rows, and the rows that each represents."""

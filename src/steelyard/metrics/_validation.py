@@ -55,6 +55,29 @@ def encode(y: ArrayLike, source: str, name: str) -> tuple[list[Label], Codes]:
     return labels, codes.astype(np.intp, copy=False)
 
 
+def encode_pairs(
+    encoder: LabelEncoder,
+    y_true: tuple[list[Label], Codes],
+    y_pred: ArrayLike,
+    sample_weight: ArrayLike | None,
+    source: str,
+) -> tuple[Codes, Codes, NDArray[np.float64]]:
+    """Return the codes of true and predicted labels in ``encoder``, which new labels join, and the weights.
+
+    ``y_true`` are the true labels as returned by :func:`encode`.
+    """
+    true_labels, true = y_true
+    predicted_labels, predicted = encode(y_pred, source, "y_pred")
+    check_same_length(len(true), len(predicted), source, "y_pred")
+    weights = check_weights(sample_weight, len(true), source)
+    labels = [*true_labels, *predicted_labels]
+    if not all(map(encoder.__contains__, labels)):
+        sort_labels([*encoder.labels, *labels], source)  # raises an error before a label is added
+    codes = encoder.numbers(labels)
+    rows = codes[true], codes[len(true_labels) :][predicted]
+    return *rows, np.ones(len(true)) if weights is None else weights
+
+
 def _label_array(y: ArrayLike, source: str, name: str) -> NDArray[Any]:
     values = np.asarray(y)
     if values.dtype.kind in "USO" and isinstance(y, list | tuple):

@@ -24,10 +24,8 @@ from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
     Label,
     Weights,
-    check_same_length,
-    check_weights,
     encode,
-    sort_labels,
+    encode_pairs,
 )
 from steelyard.metrics.batch_scores import (
     average_precision_score,
@@ -265,21 +263,18 @@ def _score(
 ) -> float:
     source = measure if measure == "imbalance_ratio" else f"{measure}_score"
     table = confusion_table(y_true, y_pred, sample_weight, source)
-    value = formulas.value_of(measure, table, pos_label, source, beta)
+    value = table.measure(measure, pos_label, source, beta)
     return formulas.defined_or_warn(measure, value, stacklevel=4)
 
 
 def confusion_table(
     y_true: ArrayLike, y_pred: ArrayLike, sample_weight: Weights, source: str
 ) -> formulas.ConfusionTable:
-    true_labels, true = encode(y_true, source, "y_true")
-    predicted_labels, predicted = encode(y_pred, source, "y_pred")
-    check_same_length(len(true), len(predicted), source, "y_pred")
-    weights = check_weights(sample_weight, len(true), source)
-    encoder = LabelEncoder(sort_labels([*true_labels, *predicted_labels], source))
+    encoder = LabelEncoder()
+    true = encode(y_true, source, "y_true")
+    rows, columns, weights = encode_pairs(encoder, true, y_pred, sample_weight, source)
     counts = np.zeros((len(encoder), len(encoder)))
-    rows, columns = encoder.numbers(true_labels)[true], encoder.numbers(predicted_labels)[predicted]
-    np.add.at(counts, (rows, columns), 1.0 if weights is None else weights)
+    np.add.at(counts, (rows, columns), weights)
     return formulas.ConfusionTable.of_present(encoder.labels, counts)
 
 
@@ -384,15 +379,15 @@ def imbalance_report(
     check_value("beta", beta, Positive(), source)
     table = confusion_table(y_true, y_pred, sample_weight, source)
     values: dict[str, float] = {
-        name: formulas.value_of(name, table, pos_label if name == "g_mean" else None, source)
+        name: table.measure(name, pos_label if name == "g_mean" else None, source)
         for name in formulas.ALL_CLASSES
     }
     positive = pos_label
     if pos_label is None and len(table.labels) == 2:
-        positive = table.labels[formulas.positive_index(table, None, source) or 0]
+        positive = table.labels[table.positive_index(None, source) or 0]
     if positive is not None or len(table.labels) < 2:
         for name in formulas.ONE_VS_REST:
-            values[name] = formulas.value_of(name, table, positive, source, beta)
+            values[name] = table.measure(name, positive, source, beta)
     if y_score is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)

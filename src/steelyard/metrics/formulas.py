@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -24,9 +24,51 @@ from steelyard.metrics._validation import Label, plain
 BoolArray = NDArray[np.bool_]
 
 
+def ratio(numerator: Any, denominator: Any) -> Any:
+    """Return numerator / denominator, or nan if the denominator is not positive."""
+    numerator, denominator = np.asarray(numerator, dtype=np.float64), np.asarray(denominator)
+    out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
+    return np.divide(numerator, denominator, out=out, where=denominator > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryCounts:
+    """True positives, false negatives, false positives, true negatives, and measures of one class."""
+
+    tp: Any
+    fn: Any
+    fp: Any
+    tn: Any
+
+    def sensitivity(self) -> Any:
+        return ratio(self.tp, self.tp + self.fn)
+
+    def specificity(self) -> Any:
+        return ratio(self.tn, self.tn + self.fp)
+
+    def precision(self) -> Any:
+        return ratio(self.tp, self.tp + self.fp)
+
+    def relative_sensitivity(self) -> Any:
+        return ratio(self.sensitivity(), self.specificity())
+
+    def g_mean(self) -> Any:
+        return np.sqrt(self.sensitivity() * self.specificity())
+
+    def f_beta(self, beta: float = 1.0) -> Any:
+        # The F-measure (1 + beta^2) P R / (beta^2 P + R) of precision P and recall R is computed from counts.
+        # Computed from P and R, the measure would be nan instead of 0 if there are no true positives.
+        hits = (1.0 + beta**2) * self.tp
+        return ratio(hits, hits + beta**2 * self.fn + self.fp)
+
+
 @dataclass(frozen=True, slots=True)
 class ClassCounts:
-    """Numbers of correct, true and predicted rows of each class, as arrays of shape (..., n_classes)."""
+    """Numbers of correct, true and predicted rows of each class, and measures of all classes.
+
+    The arrays have the shape (..., n_classes). All classes with true rows have the same weight in a measure;
+    other classes are left out.
+    """
 
     hits: FloatArray
     true: FloatArray
@@ -38,15 +80,60 @@ class ClassCounts:
         fp = n_predicted - tp
         return BinaryCounts(tp, n_positive - tp, fp, self.true.sum(axis=-1) - n_positive - fp)
 
+    def recalls(self) -> Any:
+        """Return the recall of each class, or nan for a class without true rows."""
+        return ratio(self.hits, self.true)
 
-@dataclass(frozen=True, slots=True)
-class BinaryCounts:
-    """Numbers of true positives, false negatives, false positives and true negatives."""
+    def precisions(self) -> Any:
+        """Return the precision of each class, or nan for a class that was never predicted."""
+        return ratio(self.hits, self.predicted)
 
-    tp: Any
-    fn: Any
-    fp: Any
-    tn: Any
+    def f1_scores(self) -> Any:
+        """Return the F1 score of each class, or nan for a class with neither true nor predicted rows."""
+        return ratio(2 * self.hits, self.true + self.predicted)
+
+    def _mean(self, values: Any) -> Any:
+        """Return the mean of the values of the classes with true rows."""
+        present = self.true > 0
+        return ratio(np.where(present, values, 0.0).sum(axis=-1), present.sum(axis=-1))
+
+    def macro_recall(self) -> Any:
+        return self._mean(self.recalls())
+
+    def macro_precision(self) -> Any:
+        return self._mean(self.precisions())
+
+    def macro_f1(self) -> Any:
+        return self._mean(self.f1_scores())
+
+    def g_mean(self) -> Any:
+        with np.errstate(divide="ignore"):  # a recall of 0 makes the product 0
+            mean_log = self._mean(np.log(self.recalls()))
+        return np.where((self.true > 0).sum(axis=-1) > 1, np.exp(mean_log), np.nan)
+
+    def accuracy(self) -> Any:
+        return ratio(self.hits.sum(axis=-1), self.true.sum(axis=-1))
+
+    def cohen_kappa(self) -> Any:
+        # Cohen's kappa is (p_o - p_e) / (1 - p_e) with accuracy p_o and chance accuracy p_e (Cohen, 1960).
+        # Both numerator and denominator of kappa are multiplied by the squared number of rows.
+        n = self.true.sum(axis=-1)
+        by_chance = (self.true * self.predicted).sum(axis=-1)
+        return ratio(n * self.hits.sum(axis=-1) - by_chance, n * n - by_chance)
+
+    def imbalance_ratio(self) -> Any:
+        smallest = np.where(self.true > 0, self.true, np.inf).min(axis=-1, initial=np.inf)
+        two = (self.true > 0).sum(axis=-1) > 1
+        return ratio(np.where(two, self.true.max(axis=-1, initial=0.0), np.nan), smallest)
+
+
+# Names of the measures of one class against the others (methods of BinaryCounts) and of all classes
+# (methods of ClassCounts).
+ONE_VS_REST = ("sensitivity", "specificity", "precision", "relative_sensitivity", "g_mean", "f_beta")
+ALL_CLASSES = (
+    "g_mean", "accuracy", "cohen_kappa", "imbalance_ratio", "macro_precision", "macro_recall", "macro_f1",
+)  # fmt: skip
+MEASURES = sorted({*ONE_VS_REST, *ALL_CLASSES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,121 +171,28 @@ class ConfusionTable:
             counts[np.ix_(rest, rest)].sum(),
         )
 
+    def positive_index(self, pos_label: Label | None, source: str) -> int | None:
+        """Return the index of the positive label, or None if no row has it."""
+        if pos_label is not None:
+            pos_label = plain(pos_label)
+            return self.labels.index(pos_label) if pos_label in self.labels else None
+        if len(self.labels) > 2:
+            raise ParameterError(
+                f"the rows have {len(self.labels)} classes, so pos_label must say which one is "
+                "positive against the rest; got None.",
+                source=source,
+                hint="g_mean, accuracy and the macro means cover all classes at once",
+            )
+        positive = positive_class(dict(zip(self.labels, self.counts.sum(axis=1).tolist(), strict=True)))
+        return None if positive is None else self.labels.index(positive)  # None if there is only one class
 
-def ratio(numerator: Any, denominator: Any) -> Any:
-    """Return numerator / denominator, or nan if the denominator is not positive."""
-    numerator, denominator = np.asarray(numerator, dtype=np.float64), np.asarray(denominator)
-    out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
-    return np.divide(numerator, denominator, out=out, where=denominator > 0)
+    def measure(self, name: str, pos_label: Label | None, source: str, beta: float = 1.0) -> float:
+        """Return a measure by name, or nan if its denominator is zero."""
+        if name in ALL_CLASSES and (pos_label is None or name not in ONE_VS_REST):
+            return float(getattr(self.by_class, name)())
+        counts = self.one_vs_rest(self.positive_index(pos_label, source))
+        return float(counts.f_beta(beta) if name == "f_beta" else getattr(counts, name)())
 
-
-# -- one class against the rest ---------------------------------------------------------------------
-
-
-def sensitivity(c: BinaryCounts) -> Any:
-    return ratio(c.tp, c.tp + c.fn)
-
-
-def specificity(c: BinaryCounts) -> Any:
-    return ratio(c.tn, c.tn + c.fp)
-
-
-def precision(c: BinaryCounts) -> Any:
-    return ratio(c.tp, c.tp + c.fp)
-
-
-def relative_sensitivity(c: BinaryCounts) -> Any:
-    return ratio(sensitivity(c), specificity(c))
-
-
-def g_mean(c: BinaryCounts) -> Any:
-    return np.sqrt(sensitivity(c) * specificity(c))
-
-
-def f_beta(c: BinaryCounts, beta: float = 1.0) -> Any:
-    # The F-measure (1 + beta^2) P R / (beta^2 P + R) of precision P and recall R is computed from counts.
-    # Computed from P and R, the measure would be nan instead of 0 if there are no true positives.
-    hits = (1.0 + beta**2) * c.tp
-    return ratio(hits, hits + beta**2 * c.fn + c.fp)
-
-
-# -- measures with equal weight for all classes (classes without true rows are left out) -------------
-
-
-def recalls(c: ClassCounts) -> Any:
-    """Return the recall of each class, or nan for a class without true rows."""
-    return ratio(c.hits, c.true)
-
-
-def precisions(c: ClassCounts) -> Any:
-    """Return the precision of each class, or nan for a class that was never predicted."""
-    return ratio(c.hits, c.predicted)
-
-
-def f1_scores(c: ClassCounts) -> Any:
-    """Return the F1 score of each class, or nan for a class with neither true nor predicted rows."""
-    return ratio(2 * c.hits, c.true + c.predicted)
-
-
-def _mean_of_true_classes(values: Any, c: ClassCounts) -> Any:
-    present = c.true > 0
-    return ratio(np.where(present, values, 0.0).sum(axis=-1), present.sum(axis=-1))
-
-
-def macro_recall(c: ClassCounts) -> Any:
-    return _mean_of_true_classes(recalls(c), c)
-
-
-def macro_precision(c: ClassCounts) -> Any:
-    return _mean_of_true_classes(precisions(c), c)
-
-
-def macro_f1(c: ClassCounts) -> Any:
-    return _mean_of_true_classes(f1_scores(c), c)
-
-
-def multiclass_g_mean(c: ClassCounts) -> Any:
-    with np.errstate(divide="ignore"):  # a recall of 0 makes the product 0
-        mean_log = _mean_of_true_classes(np.log(recalls(c)), c)
-    return np.where((c.true > 0).sum(axis=-1) > 1, np.exp(mean_log), np.nan)
-
-
-def accuracy(c: ClassCounts) -> Any:
-    return ratio(c.hits.sum(axis=-1), c.true.sum(axis=-1))
-
-
-def cohen_kappa(c: ClassCounts) -> Any:
-    # Cohen's kappa is (p_o - p_e) / (1 - p_e) with accuracy p_o and chance accuracy p_e (Cohen, 1960).
-    # Both numerator and denominator of kappa are multiplied by the squared number of rows.
-    n = c.true.sum(axis=-1)
-    by_chance = (c.true * c.predicted).sum(axis=-1)
-    return ratio(n * c.hits.sum(axis=-1) - by_chance, n * n - by_chance)
-
-
-def imbalance(c: ClassCounts) -> Any:
-    smallest = np.where(c.true > 0, c.true, np.inf).min(axis=-1, initial=np.inf)
-    two = (c.true > 0).sum(axis=-1) > 1
-    return ratio(np.where(two, c.true.max(axis=-1, initial=0.0), np.nan), smallest)
-
-
-ONE_VS_REST: Mapping[str, Callable[..., Any]] = {
-    "sensitivity": sensitivity,
-    "specificity": specificity,
-    "precision": precision,
-    "relative_sensitivity": relative_sensitivity,
-    "g_mean": g_mean,
-    "f_beta": f_beta,
-}
-ALL_CLASSES: Mapping[str, Callable[[ClassCounts], Any]] = {
-    "g_mean": multiclass_g_mean,
-    "accuracy": accuracy,
-    "cohen_kappa": cohen_kappa,
-    "imbalance_ratio": imbalance,
-    "macro_precision": macro_precision,
-    "macro_recall": macro_recall,
-    "macro_f1": macro_f1,
-}
-MEASURES = sorted({*ONE_VS_REST, *ALL_CLASSES})
 
 _NO_ROWS = "there are no rows"
 _ONE_CLASS = "there are true rows of fewer than two classes"
@@ -236,32 +230,6 @@ def defined_or_warn(measure: str, value: float, stacklevel: int = 3) -> float:
             stacklevel=stacklevel,
         )
     return value
-
-
-def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) -> int | None:
-    """Return the index of the positive label, or None if no row has it."""
-    if pos_label is not None:
-        pos_label = plain(pos_label)
-        return table.labels.index(pos_label) if pos_label in table.labels else None
-    if len(table.labels) > 2:
-        raise ParameterError(
-            f"the rows have {len(table.labels)} classes, so pos_label must say which one is "
-            "positive against the rest; got None.",
-            source=source,
-            hint="g_mean, accuracy and the macro means cover all classes at once",
-        )
-    positive = positive_class(dict(zip(table.labels, table.counts.sum(axis=1).tolist(), strict=True)))
-    return None if positive is None else table.labels.index(positive)  # None if there is only one class
-
-
-def value_of(
-    measure: str, table: ConfusionTable, pos_label: Label | None, source: str, beta: float = 1.0
-) -> float:
-    """Return a measure of a confusion table, or nan if its denominator is zero."""
-    if measure in ALL_CLASSES and (pos_label is None or measure not in ONE_VS_REST):
-        return float(ALL_CLASSES[measure](table.by_class))
-    counts = table.one_vs_rest(positive_index(table, pos_label, source))
-    return float(f_beta(counts, beta) if measure == "f_beta" else ONE_VS_REST[measure](counts))
 
 
 # -- scores and probabilities ------------------------------------------------------------------------
@@ -344,9 +312,18 @@ def ranking_measures(
     return {name: (first, second) for name, (first, second) in values.items()}
 
 
-def log_losses(of_true_class: FloatArray) -> FloatArray:
-    """Return the log-loss of each row. The probability of the true class is clipped at 2.2e-16."""
-    return np.asarray(-np.log(np.clip(of_true_class, np.finfo(np.float64).eps, 1.0)))
+def row_losses(
+    probabilities: FloatArray, codes: NDArray[Any], scored_class: int = 1
+) -> tuple[FloatArray, FloatArray]:
+    """Return the log-loss and the Brier score of each row from one column of probabilities per class.
+
+    For the log-loss, the probability of the true class is clipped at 2.2e-16. The Brier score of two classes
+    is the squared error of ``scored_class``; for more classes, the squared errors are summed.
+    """
+    of_true_class = probabilities[np.arange(len(codes)), codes]
+    log_losses = -np.log(np.clip(of_true_class, np.finfo(np.float64).eps, 1.0))
+    errors = (probabilities - (codes[:, None] == np.arange(probabilities.shape[1]))) ** 2
+    return log_losses, errors[:, scored_class] if errors.shape[1] == 2 else errors.sum(axis=1)
 
 
 def mean_loss(
@@ -354,21 +331,14 @@ def mean_loss(
 ) -> float:
     """Return the weighted mean of ``log_loss`` or ``brier``, or nan if the total weight is zero.
 
-    Probabilities are those of class 1, or one column per class. The Brier score of two classes is the squared
-    error of class 1; for more classes, the squared errors are summed.
+    Probabilities are those of class 1, or one column per class.
     """
     if not len(codes) or (weights is not None and not weights.any()):
         return math.nan
-    if measure == "log_loss" and probabilities.ndim == 1:
-        losses = log_losses(np.where(codes == 1, probabilities, 1.0 - probabilities))
-    elif measure == "log_loss":
-        losses = log_losses(probabilities[np.arange(len(codes)), codes])
-    elif probabilities.ndim == 1 or probabilities.shape[1] == 2:
-        of_class = probabilities if probabilities.ndim == 1 else probabilities[:, 1]
-        losses = (of_class - (codes == 1)) ** 2
-    else:
-        losses = ((probabilities - (codes[:, None] == np.arange(probabilities.shape[1]))) ** 2).sum(axis=1)
-    return float(np.average(losses, weights=weights))
+    if probabilities.ndim == 1:
+        probabilities = np.column_stack([1.0 - probabilities, probabilities])
+    log_losses, briers = row_losses(probabilities, codes.astype(np.intp, copy=False))
+    return float(np.average(log_losses if measure == "log_loss" else briers, weights=weights))
 
 
 class ReliabilityCurve(NamedTuple):

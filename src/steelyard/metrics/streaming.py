@@ -19,9 +19,8 @@ from steelyard.metrics._validation import (
     Codes,
     Label,
     check_count,
-    check_same_length,
-    check_weights,
     encode,
+    encode_pairs,
     plain,
     required,
     sort_labels,
@@ -75,9 +74,10 @@ class StreamingMetric(ABC):
     def get(self) -> float:
         """Return the current value, or ``nan`` with a warning if the denominator is zero."""
 
-    @abstractmethod
     def reset(self) -> Self:
-        """Reset the metric to its initial state."""
+        """Reset the metric to its initial state, without rows and labels."""
+        self.__dict__ = type(self)(**self._parameter_values()).__dict__
+        return self
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class StreamingMetric(ABC):
         dict
             The argument of :meth:`from_state`.
         """
-        parameters = {name: getattr(self, name) for name in self._parameters}
+        parameters = self._parameter_values()
         for name, value in parameters.items():
             _check_storable(value, name)
         content = self._content()
@@ -128,8 +128,11 @@ class StreamingMetric(ABC):
         return metric
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._parameters)
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._parameter_values().items())
         return f"{type(self).__name__}({shown})"
+
+    def _parameter_values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._parameters}
 
     @property
     def _source(self) -> str:
@@ -167,10 +170,6 @@ class RowWindow:
         """Return the columns, oldest row first."""
         order = np.arange(max(0, self._n_seen - self._size), self._n_seen) % self._size
         return [column[order] for column in self._columns]
-
-    def clear(self) -> None:
-        """Remove all rows."""
-        self._n_seen = 0
 
 
 def _check_storable(value: Any, name: str) -> None:
@@ -211,20 +210,15 @@ class ConfusionStream(StreamingMetric):
         self.measure = measure
         self.pos_label = plain(pos_label)
         self.beta = beta
-        self._clear()
+        self._encoder = LabelEncoder()
+        self._counts: NDArray[Any] = np.zeros((0, 0))  # weights by codes of the true and the predicted label
 
     def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:
         y_pred = required(inputs["y_pred"], self._source, "y_pred")
-        predicted_labels, predicted = encode(y_pred, self._source, "y_pred")
-        check_same_length(len(codes), len(predicted), self._source, "y_pred")
-        weights = check_weights(inputs["sample_weight"], len(codes), self._source)
-        all_labels = [*labels, *predicted_labels]
-        if not all(map(self._encoder.__contains__, all_labels)):
-            sort_labels([*self._encoder.labels, *all_labels], self._source)
+        rows = encode_pairs(self._encoder, (labels, codes), y_pred, inputs["sample_weight"], self._source)
         if len(codes):
-            known = self._code(all_labels)
-            true, predicted = known[codes], known[len(labels) :][predicted]
-            self._count(true, predicted, np.ones(len(true)) if weights is None else weights)
+            self._widen()
+            self._count(*rows)
 
     def get(self, measure: str | None = None) -> float:
         """Return a measure, computed from the confusion counts.
@@ -244,13 +238,13 @@ class ConfusionStream(StreamingMetric):
         source = f"{type(self).__name__}.get"
         measure = self.measure if measure is None else measure
         _check_measure(measure, source)
-        value = formulas.value_of(measure, self._table(), self.pos_label, source, self.beta)
+        value = self._table().measure(measure, self.pos_label, source, self.beta)
         return formulas.defined_or_warn(measure, value)
 
     def recalls(self) -> dict[Label, float]:
         """Return the recall of every class that has true rows."""
         table = self._table()
-        values = zip(table.labels, formulas.recalls(table.by_class).tolist(), strict=True)
+        values = zip(table.labels, table.by_class.recalls().tolist(), strict=True)
         return {label: recall for label, recall in values if not math.isnan(recall)}
 
     def confusion(self) -> tuple[list[Label], NDArray[np.float64]]:
@@ -258,22 +252,11 @@ class ConfusionStream(StreamingMetric):
         table = self._table()
         return table.labels, table.counts
 
-    def reset(self) -> Self:
-        """Remove all rows and labels."""
-        self._clear()
-        return self
-
-    def _clear(self) -> None:
-        self._encoder = LabelEncoder()
-        self._counts: NDArray[Any] = np.zeros((0, 0))  # weights by codes of the true and the predicted label
-
-    def _code(self, labels: list[Label]) -> Codes:
-        """Return the codes of labels. New labels get new rows and columns of the counts."""
-        codes = self._encoder.numbers(labels)
-        n_new = len(self._encoder.labels) - len(self._counts)
+    def _widen(self) -> None:
+        """Add rows and columns for new labels to the counts."""
+        n_new = len(self._encoder) - len(self._counts)
         if n_new:
-            self._counts = np.pad(self._counts, ((0, n_new), (0, n_new)))
-        return codes
+            self._counts = np.pad(self._counts, (0, n_new))
 
     def _table(self) -> formulas.ConfusionTable:
         return formulas.ConfusionTable.of_present(self._encoder.labels, self._weights_by_label())
@@ -282,7 +265,8 @@ class ConfusionStream(StreamingMetric):
         labels = list(state["labels"])
         if len(sort_labels(labels, type(self).__name__)) != len(labels):
             raise ValueError("a label occurs twice in the saved state")
-        self._code(labels)
+        self._encoder = LabelEncoder(labels)
+        self._widen()
         return len(labels)
 
     @abstractmethod
@@ -359,14 +343,6 @@ class WindowConfusion(ConfusionStream):
         self.window = check_count(window, "window", type(self).__name__)
         codes = np.zeros(0, dtype=np.int32)
         self._rows = RowWindow(self.window, codes, codes, np.zeros(0))  # true and predicted codes, weights
-
-    def reset(self) -> Self:
-        """Remove all rows and labels."""
-        self._rows.clear()
-        return super().reset()
-
-    def _clear(self) -> None:
-        super()._clear()
         self._counts = np.zeros((0, 0), dtype=np.int64)
         self._n_weighted = 0  # number of rows in the window whose weight is not 1
 
@@ -463,9 +439,6 @@ class FadingConfusion(CumulativeConfusion):
             self._MAX_BLOCK_ROWS if decay * self._MAX_BLOCK_ROWS <= growth else max(1, int(growth / decay))
         )
         self._powers = np.cumprod(np.r_[1.0, np.full(block, self.factor)])
-
-    def _clear(self) -> None:
-        super()._clear()
         self._age = 0  # number of rows since the start of the block
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from itertools import combinations
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,10 +60,6 @@ class _ScoredWindow(StreamingMetric):
     def _codes_of(self, labels: list[Label]) -> NDArray[np.int32]:
         """Return the class code of each label; raise an error for labels that are not allowed."""
 
-    def reset(self) -> Self:
-        self._window.clear()
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         # The native window cannot be pickled, so pickle and copy.deepcopy use to_state().
         return type(self).from_state, (self.to_state(),)
@@ -88,10 +84,6 @@ class _BinaryWindow(_ScoredWindow):
         self.window = check_count(window, "window", type(self).__name__)
         self.pos_label = plain(pos_label)
         self._labels: list[Label] = []  # labels in order of appearance, used if pos_label is not given
-
-    def reset(self) -> Self:
-        self._labels = []
-        return super().reset()
 
     @property
     def _positive_code(self) -> int:

@@ -15,8 +15,8 @@ from steelyard._types import FloatArray
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.tracking import LOSSES
 from steelyard.metrics import ReliabilityCurve
-from steelyard.report.svg import Frame, number, shortened
-from steelyard.report.text import time_of_row
+from steelyard.report.svg import Frame
+from steelyard.report.text import class_shares, number, shortened, time_of_row
 
 WIDE, NARROW = 900.0, 360.0  # pixels
 COST_RATIOS = (1, 5, 20)
@@ -163,23 +163,14 @@ def day_chart(result: PrequentialResult, measure: str, *, lead: str) -> Markup:
 
 def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Markup:
     """Return a chart of the share of the positive class, or of the largest classes if none is positive."""
-    records = result.records(lead)
-    rows = [record["row"] for record in records]
-    totals = [max(sum(record["class_counts"].values()), 1) for record in records]
-
-    def share_of(labels: Sequence[Any]) -> list[float]:
-        return [
-            sum(record["class_counts"].get(label, 0) for label in labels) / total
-            for record, total in zip(records, totals, strict=True)
-        ]
-
     if result.positive is not None:
-        shares = {f"share of {result.positive}": share_of([result.positive])}
+        classes = {f"share of {result.positive}": [result.positive]}
     else:
         shown = largest_classes(result, limit)
         rest = [label for label in result.labels if label not in shown]
-        shares = {str(label): share_of([label]) for label in shown}
-        shares |= {name: share_of(rest) for name in others(len(rest))}
+        classes = {str(label): [label] for label in shown} | dict.fromkeys(others(len(rest)), rest)
+    rows = [record["row"] for record in result.records(lead)]
+    shares = {name: class_shares(result, lead, labels) for name, labels in classes.items()}
     top = max((max(values, default=0.0) for values in shares.values()), default=0.0)
     return stream_chart(
         [(name, rows, values) for name, values in shares.items()],

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from steelyard.exceptions import DataError, FileAccessError
 from steelyard.report import text
 from steelyard.report.charts import axis_minimum, stream_chart
-from steelyard.report.svg import GAP
+from steelyard.report.rendering import render, write_page
 
 _REQUIRED = ("stream", "rows", "summary", "table", "leading")
 _SHOWN_CLASSES = 30
@@ -91,8 +91,6 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
     -------
     str
     """
-    from steelyard.report.page import render
-
     found = compare_runs(a, b, names)
     name = text.in_sentence(found["leading"])
     many = found["leading"] == "macro_recall"
@@ -134,8 +132,6 @@ def write_comparison(
     a: Mapping[str, Any], b: Mapping[str, Any], path: str | Path, names: tuple[str, str] = ("a", "b")
 ) -> Path:
     """Write the comparison of two runs to one self-contained HTML file."""
-    from steelyard.report.page import write_page
-
     return write_page(render_comparison(a, b, names), path)
 
 
@@ -189,7 +185,7 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, 
     skipped = {"started", "seconds"}
     names = [name for name in dict.fromkeys([*flat[0], *flat[1]]) if name not in skipped]
     return [
-        (name, str(flat[0].get(name, GAP)), str(flat[1].get(name, GAP)))
+        (name, str(flat[0].get(name, text.GAP)), str(flat[1].get(name, text.GAP)))
         for name in names
         if flat[0].get(name) != flat[1].get(name)
     ]
@@ -219,7 +215,7 @@ def _classes(
     for label in labels[:_SHOWN_CLASSES]:
         recalls = [_number(table.get(label, {}).get("recall")) for table in tables]
         difference = recalls[1] - recalls[0]
-        shown = GAP if math.isnan(difference) else f"{100 * difference:+.1f} percentage points"
+        shown = text.GAP if math.isnan(difference) else f"{100 * difference:+.1f} percentage points"
         lines.append({"label": label, "recalls": recalls, "difference": shown})
     return lines, max(0, len(labels) - _SHOWN_CLASSES)
 

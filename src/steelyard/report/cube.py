@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from steelyard.report.page import render, write_page
+from steelyard.report.rendering import render, write_page
 from steelyard.sql import SliceSummary
 from steelyard.sql.slices import format_slice
 

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
-from functools import cache
-from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
 
-from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.contributions import contributions
 from steelyard.explanation.rows import value_text
-from steelyard.persistence.files import write_atomically
 from steelyard.report import charts, text
-from steelyard.report.svg import GAP, number
+from steelyard.report.rendering import render, write_page
 
 _SHOWN_CLASSES = 12
 _CONFUSION_CLASSES = 8
@@ -116,53 +108,6 @@ def render_report(result: PrequentialResult) -> str:
             for row, _ in result.moments[:: max(1, len(result.moments) // _MAX_TOOLTIP_TIMES)]
         ],
     )
-
-
-# -- rendering of templates -------------------------------------------------------------------------
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FunctionLoader(lambda name: _source(f"templates/{name}")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_escape_control,
-    )
-    environment.filters.update(
-        n=number,
-        measure=lambda value: GAP if value is None or math.isnan(value) else f"{value:.3f}",
-        percent=lambda share: GAP if math.isnan(share) else f"{share:.1%}",
-        per_hundred=text.per_hundred,
-    )
-    environment.globals["measures"] = text.MEASURES
-    return environment
-
-
-def _source(name: str) -> str:
-    return (files("steelyard.report") / name).read_text(encoding="utf-8")
-
-
-def _escape_control(value: Any) -> Any:
-    """Escape control characters in labels and names, which are untrusted input."""
-    return visible(value, keep="\n") if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def render(template: str, **facts: Any) -> str:
-    """Render a template of this package; all values are escaped."""
-    now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    style, script = Markup(_source("style.css")), Markup(_source("script.js"))  # noqa: S704  package files
-    page = _environment().get_template(template)
-    return page.render(style=style, script=script, version=version("steelyard"), now=now, **facts)
-
-
-def write_page(page: str, path: str | Path) -> Path:
-    """Write a page atomically."""
-    target = Path(path)
-    write_atomically(target, [page.encode("utf-8", "backslashreplace")], source="report")
-    return target
 
 
 # -- content of the page ----------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.tracking import LOSSES
 
+GAP = "\N{EN DASH}"  # printed for a missing number
 _DAY_SECONDS = 86400.0
 _YEAR_SECONDS = 365 * _DAY_SECONDS
 _MIN_DAYS_FOR_DAILY_ALARMS = 2.0
@@ -140,6 +142,31 @@ def format_parameters(parameters: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in parameters.items()) or "none"
 
 
+def number(value: float) -> str:
+    """Return a number with three significant digits or thousands separators.
+
+    >>> [number(x) for x in (0.25, 3.0, 1500, 2_000_000, 1e-6, float("nan"))]
+    ['0.25', '3', '1,500', '2M', '1e-06', '–']
+    """
+    if math.isnan(value):
+        return GAP
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def shortened(text: object, length: int = 32) -> str:
+    """Return the text truncated to a length, because SVG text does not wrap.
+
+    >>> shortened("a" * 40, 9)
+    'aaaaaaaa…'
+    """
+    shown = visible(text)
+    return shown if len(shown) <= length else shown[: length - 1] + "…"
+
+
 def per_hundred(share: float) -> str:
     """Return a share as a number out of 100.
 
@@ -210,15 +237,18 @@ def summary_sentences(result: PrequentialResult) -> list[str]:
     ]
     if len(lines) > 1:
         sentences.append(f"The second best, “{lines[1]['model']}”, reaches {figures[1]}.")
-    shares = [
-        r["class_counts"].get(result.positive, 0) / max(sum(r["class_counts"].values()), 1)
-        for r in result.records(best["model"])
-    ]
+    shares = class_shares(result, best["model"], [result.positive])
     if result.positive is not None and shares:
         sentences.append(
             f"The share of class “{result.positive}” varies between {min(shares):.1%} and {max(shares):.1%}."
         )
     return sentences
+
+
+def class_shares(result: PrequentialResult, model: str, labels: Sequence[Any]) -> list[float]:
+    """Return the share of some classes together in every window of a model."""
+    counts = [record["class_counts"] for record in result.records(model)]
+    return [sum(rows.get(label, 0) for label in labels) / max(sum(rows.values()), 1) for rows in counts]
 
 
 def time_of_row(result: PrequentialResult, row: float) -> str | None:

@@ -123,10 +123,10 @@ class QualityMonitor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             auc = math.nan if self.auc is None else self.auc.get()
-        recalls = zip(labels, formulas.recalls(by_class).tolist(), strict=True)
+        recalls = zip(labels, by_class.recalls().tolist(), strict=True)
         shares = by_class.true / max(by_class.true.sum(), 1)
         current = {
-            "g_mean": _or_none(float(formulas.multiclass_g_mean(by_class))),
+            "g_mean": _or_none(float(by_class.g_mean())),
             "auc": _or_none(auc),
             "recall": {str(label): recall for label, recall in recalls if not math.isnan(recall)},
             "share": {str(label): float(share) for label, share in zip(labels, shares, strict=True)},

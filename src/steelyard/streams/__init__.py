@@ -20,20 +20,12 @@ from steelyard.streams.generators import (
 from steelyard.streams.payments import Payments
 
 # Names defined in packages that import this one. A lazy import avoids the import cycle.
-_ELSEWHERE = {
-    "AdaptiveWindows": "windowing",
-    "ExponentialDecay": "windowing",
-    "PrequentialResult": "evaluation",
-    "PrequentialEvaluator": "evaluation",
-    "RiverPeer": "evaluation",
-    "SklearnPeer": "evaluation",
-    "SlidingWindow": "windowing",
-    "TableEncoder": "tables",
-    "TableModel": "tables",
-    "TableStream": "tables",
-    "open_stream": "tables",
-    "prequential": "evaluation",
+_PACKAGES = {
+    "evaluation": ("PrequentialEvaluator", "PrequentialResult", "RiverPeer", "SklearnPeer", "prequential"),
+    "tables": ("TableEncoder", "TableModel", "TableStream", "open_stream"),
+    "windowing": ("AdaptiveWindows", "ExponentialDecay", "SlidingWindow"),
 }
+_ELSEWHERE = {name: package for package, names in _PACKAGES.items() for name in names}
 
 __all__ = [  # noqa: PLE0604  names that __getattr__ imports
     "SEA",

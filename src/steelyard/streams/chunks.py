@@ -133,6 +133,7 @@ class RowStream:
     n_rows: int | None = None
     drifts: tuple[tuple[int, int], ...] = ()
     live: bool = False
+    _n_read: int = 0  # number of rows given, which subclasses with ``n_rows`` count
 
     @abstractmethod
     def __iter__(self) -> Iterator[Chunk]: ...
@@ -144,7 +145,7 @@ class RowStream:
 
     def fraction_read(self) -> float | None:
         """Return the fraction of the stream that has been read, or None if it is not known."""
-        return None
+        return self._n_read / self.n_rows if self._n_read and self.n_rows else None
 
     def fingerprint(self) -> str | None:
         """Return the SHA-256 of the data as hexadecimal digits, or None if it is not available."""

@@ -174,7 +174,6 @@ class GeneratedStream(RowStream):
         self.chunk = check_chunk(chunk, source)
         self.seed = seed
         self.name = f"{source}, {self.schedule.name} imbalance"
-        self._begun = 0
 
     @abstractmethod
     def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:
@@ -183,7 +182,7 @@ class GeneratedStream(RowStream):
     def __iter__(self) -> Iterator[Chunk]:
         for begin in range(0, self.n_rows, self.chunk):
             X, y = self.rows(begin, min(begin + self.chunk, self.n_rows))
-            self._begun = begin + len(y)
+            self._n_read = begin + len(y)
             yield Chunk(X, y, begin)
 
     def rows(self, begin: int, end: int) -> tuple[FloatArray, IntArray]:
@@ -195,9 +194,6 @@ class GeneratedStream(RowStream):
         first = begin // _BLOCK * _BLOCK
         X, y = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         return X[begin - first : end - first], y[begin - first : end - first]
-
-    def fraction_read(self) -> float:
-        return self._begun / self.n_rows
 
     def _block(self, number: int) -> tuple[FloatArray, IntArray]:
         rng = np.random.default_rng([self.seed, number])

@@ -125,7 +125,6 @@ class Payments(RowStream):
         self.payments_per_day, self.label_days, self.seed = payments_per_day, label_days, seed
         self.chunk = check_chunk(chunk, "Payments")
         self.name = "built-in card payments, 1 % fraud, patterns that come and go"
-        self._n_read = 0
         self.drifts = tuple((row, row) for row in self._change_rows())
 
     @property
@@ -136,9 +135,6 @@ class Payments(RowStream):
     def label_delay_seconds(self) -> float:
         """Number of seconds after which the label of a payment is known."""
         return self.label_days * SECONDS_PER_DAY
-
-    def fraction_read(self) -> float:
-        return self._n_read / self.n_rows
 
     def __iter__(self) -> Iterator[Chunk]:
         n_given = 0

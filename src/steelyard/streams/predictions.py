@@ -63,22 +63,20 @@ class Predictions:
             return self.decision[:, index]
         return self.decision if index else -self.decision
 
-    def score_table(self, labels: list[Any]) -> FloatArray:
-        """Return one column of scores per label. An unknown class gets the lowest score of each row."""
-        lowest = self.scores.min(axis=1, initial=0.0) - 1.0
-        table = np.repeat(lowest[:, None], len(labels), axis=1)
-        for k, label in enumerate(labels):
-            if label in self.classes:
-                table[:, k] = self.scores[:, self.classes.index(label)]
-        return table
+    def by_label(
+        self, values: FloatArray | None, labels: list[Any], unknown: FloatArray | float
+    ) -> FloatArray:
+        """Return one column per label of scores or probabilities, which are nan if ``values`` is None.
 
-    def probability_table(self, labels: list[Any]) -> FloatArray:
-        """Return one column of probabilities per label. The probability of an unknown class is 0."""
-        assert self.probabilities is not None
-        table = np.zeros((len(self), len(labels)))
+        Labels that the model does not know get the value ``unknown``.
+        """
+        if values is None:
+            return np.full((len(self.indices), len(labels)), np.nan)
+        table = np.empty((len(self.indices), len(labels)))
+        table.T[:] = unknown
         for k, label in enumerate(labels):
             if label in self.classes:
-                table[:, k] = self.probabilities[:, self.classes.index(label)]
+                table[:, k] = values[:, self.classes.index(label)]
         return table
 
     def take(self, rows: NDArray[Any] | slice) -> Predictions:
