@@ -41,7 +41,7 @@ def test_label_code_out_of_range_in_file_raises():
 
 @pytest.mark.parametrize("quantum", [0.0, np.nan, np.inf, -1.0, 0.3])
 def test_feature_map_step_must_be_a_power_of_two(quantum):
-    made = RandomFeatures(4, kind="rbf", random_state=0).fit(X)._map
+    made = RandomFeatures(4, kind="rbf", random_state=0).fit(X).map_
     assert isinstance(made, FourierMap)
     with pytest.raises(ValueError, match="power of two"):
         FourierMap(made.shift, made.scale, made.weights, made.starts, quantum, made.height)
@@ -255,7 +255,7 @@ def test_statistics_message_with_partial_folds_raises():
 
 
 def test_feature_map_height_and_step_must_be_scalars():
-    made = RandomFeatures(4, kind="rbf", random_state=0).fit(X)._map
+    made = RandomFeatures(4, kind="rbf", random_state=0).fit(X).map_
     assert isinstance(made, FourierMap)
     parts = (made.shift, made.scale, made.weights, made.starts)
     for numbers in ((made.quantum, [made.height]), ([made.quantum], made.height)):

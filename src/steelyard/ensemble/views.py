@@ -325,7 +325,7 @@ class Views:
         """Return a native scorer of rows of plain numbers with these transformations and no experts yet."""
         assert not isinstance(self.ranks, CodedView)
         ranks = None if self.ranks is None else (self.ranks.knots, self.ranks.values, self.ranks.slopes)
-        intermediates = None if self.map is None else self.map.native_intermediates()
+        intermediates = None if self.map is None else self.map.map_.native_intermediates
         return _native.RowExperts(n_experts, n_features, ranks, intermediates)
 
     def get_state(self) -> dict[str, Any]:
@@ -384,13 +384,13 @@ class TransformedRows:
     def map_intermediates(self) -> FloatArray:
         """Intermediate values of the random feature map, on which mapped linear rules are evaluated."""
         assert self._views.map is not None
-        return self._views.map.map_intermediates(self.ranks)
+        return self._views.map.map_.intermediates(self.ranks)
 
     @property
     def mapped(self) -> FloatArray:
         """Rows after the rank transformation and the random feature map."""
         assert self._views.map is not None
-        return self._views.map.map_rows_without_blas(self.ranks)
+        return self._views.map.map_.apply_without_blas(self.ranks)
 
     def explain_mapped(
         self, coef: FloatArray, intercept: FloatArray, background: TransformedRows

@@ -266,7 +266,7 @@ class MappedLinearRule(LinearRule):
     @classmethod
     def over(cls, feature_map: RandomFeatures, rule: LinearRule) -> MappedLinearRule:
         """Return a rule on the features of ``feature_map`` with the same scores as ``rule``."""
-        return cls(rule.classes, rule.coef, rule.intercept, feature_map.coef_of_intermediates(rule.coef))
+        return cls(rule.classes, rule.coef, rule.intercept, feature_map.map_.coef_of_intermediates(rule.coef))
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         return _linear_scores(rows.map_intermediates, self.intermediate_coef, self.intercept)
