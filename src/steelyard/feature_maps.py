@@ -225,8 +225,9 @@ class LandmarkMap:
         """Return the kernel values ``2**-distance`` of rows and landmarks as 23-bit integers."""
         out = np.empty((len(X), len(self.root))) if out is None else out
         threads = num_threads() if len(X) >= _MIN_ROWS_FOR_THREADS else 1
-        function, *arrays, starts, amplitude, step, ceiling = self.native_intermediates
-        _native.map_rows(function, _rows(X), *arrays, starts, out, amplitude, step, ceiling, threads)
+        function, shift, scale, landmarks, starts, amplitude, step, ceiling = self.native_intermediates
+        numbers = amplitude, step, ceiling, threads
+        _native.map_rows(function, _rows(X), shift, scale, landmarks, starts, out, *numbers)
         return out
 
     @cached_property

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from steelyard import KOIL, AlignedSVC, IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
 from steelyard._labels import LabelEncoder
 from steelyard.cli.app import main
-from steelyard.ensemble.experts.linear import LinearRule
+from steelyard.ensemble.experts.incremental import LinearRule
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, ParameterError, SteelyardError
 from steelyard.feature_maps import FourierMap
 from steelyard.federated import SiteUpdate, site_update

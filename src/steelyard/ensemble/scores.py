@@ -1,8 +1,12 @@
-"""Recent out-of-sample scores of the experts, with the labels that arrived later."""
+"""Scores of the experts: recent out-of-sample scores, and scores of rows whose labels are still missing."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, repeat
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,7 +15,7 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
-from steelyard.ensemble.settings import SETTINGS, n_planes
+from steelyard.ensemble.settings import SETTINGS
 
 
 class TwoSides(NamedTuple):
@@ -220,6 +224,161 @@ class ScoreBuffer:
         return buffer
 
 
+@dataclass(frozen=True)
+class LabelRun:
+    """Run of the last rows that were predicted without a new label in between.
+
+    A label frequency expert gives the same score to all rows of a run. The recent scores of a rare class come
+    from more runs than those of a frequent class, so a comparison of the classes would depend on chance.
+    Scores of long runs are therefore not recorded, and after a long run the label frequency experts get no
+    weight.
+    """
+
+    n_rows: int = 0  # length of the run
+    # Scores that the label frequency experts give to the rows of the run.
+    scores: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the run is too long to be used for the weights of the label frequency experts."""
+        return self.n_rows > SETTINGS.max_label_run_rows
+
+    def after(self, scores: FloatArray) -> tuple[LabelRun, NDArray[np.bool_]]:
+        """Return the run after more rows, and a mask of the rows that belong to long runs.
+
+        ``scores`` are the scores of the label frequency experts for these rows, of shape (n_rows, ...).
+        """
+        scores = scores.reshape(len(scores), -1)
+        scores = np.where(np.isnan(scores), 0.0, scores)
+        continues = scores.shape[1:] == self.scores.shape and bool((scores[0] == self.scores).all())
+        starts = np.flatnonzero((scores[1:] != scores[:-1]).any(axis=1)) + 1
+        borders = np.concatenate([[0], starts, [len(scores)]])
+        in_rows = borders[1:] - borders[:-1]  # lengths of the runs in these rows
+        lengths = in_rows.copy()
+        lengths[0] += self.n_rows if continues else 0
+        run = LabelRun(int(lengths[-1]), scores[-1])
+        return run, np.repeat(lengths > SETTINGS.max_label_run_rows, in_rows)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the run as arrays and plain values."""
+        return {"n_rows": self.n_rows, "scores": self.scores}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any] | None) -> LabelRun:
+        """Restore a run from :meth:`get_state`, or return an empty run if the state is None."""
+        return cls() if state is None else cls(int(state["n_rows"]), np.asarray(state["scores"], np.float64))
+
+
+class _PredictedBatch(NamedTuple):
+    """Scores of rows that were predicted together."""
+
+    classes: list[int]
+    scores: FloatArray
+    first: int  # number of rows that were predicted before
+
+
+class PredictedScores:
+    """Raw scores of a limited number of predicted rows, kept by row hash until their labels arrive.
+
+    With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
+    and copied models do not contain these scores; they score such rows again when the labels arrive. The
+    scores of the last batch also serve a second call with the same rows, such as ``predict_proba`` after
+    ``predict``. ``delay_rows`` is the delay of the last labels: the number of rows that were predicted after
+    the newest of the rows that got them.
+    """
+
+    __slots__ = ("_last", "_lock", "_n_predicted", "_new", "_scores", "delay_rows")
+
+    def __init__(self) -> None:
+        self._scores: dict[int, tuple[_PredictedBatch, int]] = {}  # batch of each row, and index in the batch
+        # Hashes and scores of the last batch until its rows are added to `_scores`. A batch that is learned
+        # as a whole before the next one is predicted need not be added.
+        self._new: tuple[NDArray[np.uint64], _PredictedBatch] | None = None
+        self._n_predicted = self.delay_rows = 0
+        self._last: tuple[weakref.ref[Any], NDArray[np.uint64], FloatArray] | None = None
+        self._lock = threading.Lock()
+
+    def last(self, snapshot: Any, keys: NDArray[np.uint64]) -> FloatArray | None:
+        """Return the scores of the last batch if it had these rows and this snapshot scored it."""
+        if self._last is None:
+            return None
+        scored_by, known, scores = self._last
+        return scores if scored_by() is snapshot and np.array_equal(known, keys) else None
+
+    def keep(
+        self,
+        keys: NDArray[np.uint64],
+        classes: list[int],
+        scores: FloatArray,
+        snapshot: Any = None,
+    ) -> None:
+        """Store the scores of a batch; the oldest rows are dropped if there are too many.
+
+        With the ``snapshot`` that computed the scores, :meth:`last` returns them.
+        """
+        limit = SETTINGS.predicted_rows
+        self._last = None
+        if snapshot is not None and len(keys) <= limit:
+            self._last = weakref.ref(snapshot), keys, scores
+        # Best effort: the thread does not wait for the lock, which a forked child might never get.
+        if len(keys) > limit or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._add_new()
+            known, rows = self._scores, set(keys.tolist())
+            self._n_predicted += len(rows.difference(known))  # a row may be predicted several times
+            self._new = keys, _PredictedBatch(classes, scores, self._n_predicted - len(keys))
+            if known or len(rows) < len(keys):
+                self._add_new()
+            for key in list(islice(known, max(0, len(known) - limit))):
+                del known[key]
+        finally:
+            self._lock.release()
+
+    def _add_new(self) -> None:
+        """Add the rows of the last batch to those that are found by their hashes."""
+        if self._new is not None:
+            (keys, batch), self._new = self._new, None
+            self._scores.update(zip(keys.tolist(), zip(repeat(batch), range(len(keys))), strict=False))
+
+    def take(self, keys: NDArray[np.uint64], classes: list[int], out: FloatArray) -> NDArray[np.bool_]:
+        """Remove the scores of rows and write them, for given classes, to ``out``.
+
+        Return which rows have no scores; their part of ``out`` does not change.
+        """
+        n = len(keys)
+        if not (self._scores or self._new) or not self._lock.acquire(blocking=False):
+            return np.ones(n, dtype=bool)
+        try:
+            if self._new is not None and np.array_equal(self._new[0], keys):
+                batch, self._new, self.delay_rows = self._new[1], None, 0
+                out[:] = align(batch.scores, batch.classes, classes)
+                return np.zeros(n, dtype=bool)
+            self._add_new()
+            entries = [self._scores.pop(key, None) for key in keys.tolist()]
+            numbers = [batch.first + row for batch, row in filter(None, entries)]
+            self.delay_rows = max(0, self._n_predicted - 1 - max(numbers)) if numbers else 0
+        finally:
+            self._lock.release()
+        found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
+        for place, entry in enumerate(entries):
+            if entry is not None:
+                batch, places, rows = found.setdefault(id(entry[0]), (entry[0], [], []))
+                places.append(place)
+                rows.append(entry[1])
+        is_missing = np.ones(n, dtype=bool)
+        for batch, places, rows in found.values():
+            # Most batches are predicted and then learned as a whole; slices are faster than lists of indices.
+            is_whole = len(rows) == n and rows == list(range(rows[0], rows[0] + n))
+            scores = batch.scores[rows[0] : rows[0] + n] if is_whole else batch.scores[rows]
+            selected: Any = slice(None) if is_whole else places
+            out[selected], is_missing[selected] = align(scores, batch.classes, classes), False
+        return is_missing
+
+    def __reduce__(self) -> tuple[type[PredictedScores], tuple[()]]:
+        return PredictedScores, ()
+
+
 def with_new_experts(values: Any, n_experts: int, fill: float, axis: int = 0) -> NDArray[Any]:
     """Return values per expert from a file, padded with ``fill`` for experts that are not in the file."""
     values = np.asarray(values, dtype=np.float64)
@@ -250,3 +409,8 @@ def align(scores: FloatArray, known: Sequence[Label], classes: Sequence[Label]) 
         if label in columns:
             out[..., column] = columns[label]
     return out
+
+
+def n_planes(n_classes: int) -> int:
+    """Return the number of scores per row: one for two classes, else one per class."""
+    return n_classes if n_classes > 2 else 1
