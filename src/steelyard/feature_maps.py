@@ -226,8 +226,8 @@ class LandmarkMap:
         out = np.empty((len(X), len(self.root))) if out is None else out
         threads = num_threads() if len(X) >= _MIN_ROWS_FOR_THREADS else 1
         function, shift, scale, landmarks, starts, amplitude, step, ceiling = self.native_intermediates
-        numbers = amplitude, step, ceiling, threads
-        _native.map_rows(function, _rows(X), shift, scale, landmarks, starts, out, *numbers)
+        numbers, rows = (amplitude, step, ceiling, threads), np.ascontiguousarray(X, dtype=np.float64)
+        _native.map_rows(function, rows, shift, scale, landmarks, starts, out, *numbers)
         return out
 
     @cached_property

@@ -198,7 +198,8 @@ class ExpertEnsemble:
 
     def change(self, added: Block | None, forgotten: Block | None) -> None:
         """Learn some rows and forget others. A few new rows may stay buffered until more rows arrive."""
-        if forgotten is None and added is not None and self._add_pending(added):
+        is_small = added is not None and forgotten is None and len(added) < SETTINGS.pending_rows
+        if added is not None and is_small and self._add_pending(added):
             if self.pending.n_rows < SETTINGS.pending_rows:
                 return
             added = None
@@ -226,7 +227,6 @@ class ExpertEnsemble:
         n = len(block)
         if not (
             self.pending.n_rows + n <= min(SETTINGS.pending_rows, self.n_seen // 20)
-            and n < SETTINGS.pending_rows
             and len(self.snapshot.classes) > 1
             and self.params.window == "auto"
             and self.counts.size == len(self.labels)
@@ -380,25 +380,23 @@ class ExpertEnsemble:
             self._record_scores(block, scores, self.class_codes() if stream.budget.weighs_experts else [])
             return self._weigh(stream, has_rule)
 
+        X, names = self.input.monitored(block.X, has_gaps=self.views.layout is not None)
+        monitor = partial(self.changes.after, X, block.codes, self.labels, names, block.times)
         tasks: list[Callable[[], Any]] = [
             *(partial(update, [expert]) for expert in expensive if expert.next_fit is None),
             record_and_weigh,
             partial(one_thread()(update), cheap),
-            partial(self._monitor, block),
+            monitor,
             *(partial(update, [expert]) for expert in expensive if expert.next_fit is not None),
         ]
         is_parallel = bool(expensive) and len(block) >= SETTINGS.min_rows_for_threads
-        weighed: _Weighed = run_tasks(tasks, parallel=is_parallel)[tasks.index(record_and_weigh)]
+        results = dict(zip(tasks, run_tasks(tasks, parallel=is_parallel), strict=True))
+        self.changes, weighed = results[monitor], results[record_and_weigh]
         return weighed if self._has_rule() == has_rule else self._weigh(stream, self._has_rule())
 
     def _has_rule(self) -> list[bool]:
         """Return for each expert whether it can predict."""
         return [expert.rule is not None for expert in self.experts]
-
-    def _monitor(self, block: Block) -> None:
-        """Test the columns and class frequencies of new rows for changes."""
-        X, names = self.input.monitored(block.X, has_gaps=self.views.layout is not None)
-        self.changes = self.changes.after(X, block.codes, self.labels, names, block.times)
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> _Weighed:
         """Return new weights if enough rows have arrived since the last update, else the current weights."""

@@ -211,8 +211,10 @@ class EnsembleSnapshot:
             scores = -scores
         if not others:
             return scores
-        known = None if self.views.ranks is None else ranks
-        return self._with_rules(others, scores, TransformedRows(X, self.views, wide, known))
+        rows = TransformedRows(X, self.views, wide)
+        if self.views.ranks is not None:
+            rows.ranks = ranks
+        return self._with_rules(others, scores, rows)
 
     @cached_property
     def _constants(self) -> FloatArray:

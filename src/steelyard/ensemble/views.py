@@ -361,23 +361,13 @@ def n_mapped(n_classes: int) -> int:
     return int(min(MAX_MAPPED, math.sqrt(_MAPPED_BYTES / 12.0 / max(n_classes, 1))))
 
 
+@dataclass(eq=False)
 class TransformedRows:
-    """Rows and their transformations, each computed on first use.
+    """Rows and their transformations, each computed on first use."""
 
-    ``wide`` has the rows before hashing, if there are too many columns. ``ranks`` has the rank-transformed
-    rows, if they are known.
-    """
-
-    def __init__(
-        self,
-        X: FloatArray,
-        views: Views,
-        wide: sp.csr_matrix | None = None,
-        ranks: FloatArray | None = None,
-    ) -> None:
-        self.X, self.wide, self._views = X, wide, views
-        if ranks is not None:
-            self.ranks = ranks
+    X: FloatArray
+    views: Views
+    wide: sp.csr_matrix | None = None  # the rows before hashing, if there are too many columns
 
     def __len__(self) -> int:
         return len(self.X)
@@ -385,44 +375,44 @@ class TransformedRows:
     @cached_property
     def linear(self) -> FloatArray:
         """Features of linear experts, which are the rows themselves if all columns are plain numbers."""
-        return self.X if self._views.layout is None else self._views.layout.expand(self.X)
+        return self.X if self.views.layout is None else self.views.layout.expand(self.X)
 
     @cached_property
     def ranks(self) -> FloatArray:
         """Rank-transformed rows."""
-        assert self._views.ranks is not None
-        return self._views.ranks.apply(self.X)
+        assert self.views.ranks is not None
+        return self.views.ranks.apply(self.X)
 
     @cached_property
     def map_intermediates(self) -> FloatArray:
         """Intermediate values of the random feature map, on which mapped linear rules are evaluated."""
-        assert self._views.map is not None
-        return self._views.map.map_.intermediates(self.ranks)
+        assert self.views.map is not None
+        return self.views.map.map_.intermediates(self.ranks)
 
     @property
     def mapped(self) -> FloatArray:
         """Rows after the rank transformation and the random feature map."""
-        assert self._views.map is not None
-        return self._views.map.map_.apply_without_blas(self.ranks)
+        assert self.views.map is not None
+        return self.views.map.map_.apply_without_blas(self.ranks)
 
     def explain_mapped(
         self, coef: FloatArray, intercept: FloatArray, background: TransformedRows
     ) -> Attribution:
         """Return contributions of the columns to ``map_intermediates @ coef.T + intercept``."""
-        assert self._views.map is not None
-        part = self._views.map.explain_intermediates(self.ranks, coef, intercept, background.ranks)
+        assert self.views.map is not None
+        part = self.views.map.explain_intermediates(self.ranks, coef, intercept, background.ranks)
         return self.by_ranked_column(part)
 
     def by_linear_column(self, part: Attribution) -> Attribution:
         """Return contributions of columns, given contributions of the features of linear experts."""
-        if self._views.layout is None:
+        if self.views.layout is None:
             return part
-        sources = np.array(self._views.layout.columns_of_features[: part.contributions.shape[1]])
+        sources = np.array(self.views.layout.columns_of_features[: part.contributions.shape[1]])
         return part.by_source(sources, self.X.shape[1])
 
     def by_ranked_column(self, part: Attribution) -> Attribution:
         """Return contributions of columns, given contributions of the rank-transformed columns."""
-        ranks = self._views.ranks
+        ranks = self.views.ranks
         return part.by_source(ranks.sources, self.X.shape[1]) if isinstance(ranks, CodedView) else part
 
 
@@ -447,7 +437,7 @@ class RowInput:
         names = None if feature_names is None else list(map(str, feature_names))
         return RowInput(self.schema, width, hashed, names)
 
-    @property
+    @cached_property
     def categorical(self) -> tuple[int, ...]:
         """Indices of the columns of category codes; empty if the columns are hashed."""
         return () if self.schema is None or self.hashed is not None else self.schema.categorical

@@ -11,7 +11,7 @@ import numpy as np
 from steelyard import _native
 from steelyard._concurrency import shallow_copy
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.row_buffer import Block, RowBuffer, without_rows
+from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows, without_rows
 from steelyard.ensemble.scores import n_planes
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows, Views
@@ -238,6 +238,9 @@ class WindowExpert(Expert):
     """Expert that remembers a list of rows, all of which are in the row buffer."""
 
     can_be_reenabled = True
+    n_last_rows: int = 200  # number of last rows that select() returns
+    rows_of_class: int = 0  # number of last rows of each class that select() returns in addition
+    rows_of_classes: int = 0  # limit of these rows for all classes together
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -257,7 +260,9 @@ class WindowExpert(Expert):
 
     def select(self, stream: Stream) -> IntArray:
         """Return the numbers of the rows to remember now, in ascending order."""
-        raise NotImplementedError
+        per_class = min(self.rows_of_class, self.rows_of_classes // max(stream.budget.n_classes, 2))
+        rows = stream.rows
+        return last_rows(rows.numbers, rows.codes, self.n_last_rows, per_class, stream.window_start)
 
     def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
         """Learn the rows of ``self.held``, if the expert has a state of its own.

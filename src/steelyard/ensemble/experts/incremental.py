@@ -59,7 +59,6 @@ _MIN_SAMPLED_SHARE = 0.1  # smallest share of the rows that is learned; below it
 _MAX_BLOCK_SAMPLE = 250
 _CLASS_WEIGHT, _TOLERANCE = "balanced", 1e-3
 _CACHE_BYTES = 200 << 20  # kernel values that the solver keeps
-_ROWS_OF_CLASSES = 600  # number of rows kept in addition to the window, divided among the classes
 
 
 class IncrementalExpert(Expert):
@@ -387,7 +386,7 @@ class KernelExpert(IncrementalWindowExpert):
     is_expensive = True
     updates_in_place = True
     window_rows: int = 1000
-    rows_of_class = 200
+    rows_of_class, rows_of_classes = 200, 600
     min_new_rows = 100
     learns_in_batches = True
 
@@ -456,7 +455,7 @@ class KernelExpert(IncrementalWindowExpert):
         first = int(block.numbers[0])
         n_sampled = int((first + n) * share) - int(first * share)
         self.sampled = np.concatenate([self.sampled, block.numbers[evenly_sampled(block.codes, n_sampled)]])
-        limit = 2 * (self.window_rows + _ROWS_OF_CLASSES)
+        limit = 2 * (self.window_rows + self.rows_of_classes)
         if len(self.sampled) > 2 * limit:
             codes = stream.rows.codes_at(self.sampled)
             n_classes = max(stream.budget.n_classes, 2)
@@ -464,7 +463,7 @@ class KernelExpert(IncrementalWindowExpert):
         return super().observe(block, stream)
 
     def select(self, stream: Stream) -> IntArray:
-        per_class = min(self.rows_of_class, _ROWS_OF_CLASSES // max(stream.budget.n_classes, 2))
+        per_class = min(self.rows_of_class, self.rows_of_classes // max(stream.budget.n_classes, 2))
         codes = stream.rows.codes_at(self.sampled)
         return last_rows(self.sampled, codes, self.window_rows, per_class, stream.window_start)
 

@@ -11,15 +11,11 @@ import numpy as np
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
-from steelyard.ensemble.row_buffer import last_rows
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution, explain_function
 from steelyard.kernels import Kernel
 
 __all__ = ["LabelFrequencyExpert", "LabelFrequencyRule", "NearestNeighborExpert", "NearestNeighborRule"]
-
-_WINDOW_ROWS = 200
-_ROWS_OF_CLASS = 20
 
 
 class LabelFrequencyExpert(WindowExpert):
@@ -33,10 +29,6 @@ class LabelFrequencyExpert(WindowExpert):
     def __init__(self, config: ExpertConfig, half_life_rows: float) -> None:
         super().__init__(config)
         self._decay = float(np.exp2(-1.0 / half_life_rows))
-
-    def select(self, stream: Stream) -> IntArray:
-        rows = stream.rows
-        return last_rows(rows.numbers, rows.codes, _WINDOW_ROWS, window_start=stream.window_start)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         codes = stream.rows.codes_at(self.held)[::-1]
@@ -94,18 +86,14 @@ class NearestNeighborExpert(WindowExpert):
 
     uses_ranks = True
     min_new_rows = 10
-    window_rows: int = 200
+    window_rows = WindowExpert.n_last_rows
+    rows_of_class, rows_of_classes = 20, 400
     n_neighbors: ClassVar[int] = 5
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
         # The rank transformation, row numbers and ranks of the last rule.
         self._last_ranks: tuple[Any, IntArray, FloatArray] = (None, self.held, np.empty((0, 0)))
-
-    def select(self, stream: Stream) -> IntArray:
-        per_class = min(_ROWS_OF_CLASS, 2 * self.window_rows // max(stream.budget.n_classes, 1))
-        rows = stream.rows
-        return last_rows(rows.numbers, rows.codes, self.window_rows, per_class, stream.window_start)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         block = stream.rows.at(self.held)
