@@ -290,7 +290,12 @@ class WindowExpert(Expert):
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
-        self.held = np.asarray(state["held"], dtype=np.int64)
-        is_ascending = self.held.ndim == 1 and (np.diff(self.held) > 0).all()
-        if not is_ascending or not stream.rows.has(self.held):
-            raise ValueError("an expert remembers rows that are not in the buffer or not in order")
+        self.held = restored_rows(state["held"], stream)
+
+
+def restored_rows(numbers: Any, stream: Stream) -> IntArray:
+    """Return row numbers from a file; raise ValueError if they are not in the buffer or not ascending."""
+    held = np.asarray(numbers, dtype=np.int64)
+    if held.ndim != 1 or not (np.diff(held) > 0).all() or not stream.rows.has(held):
+        raise ValueError("an expert remembers rows that are not in the buffer or not in order")
+    return held

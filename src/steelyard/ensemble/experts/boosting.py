@@ -12,7 +12,14 @@ import numpy as np
 from steelyard import _native
 from steelyard._threads import BackgroundTask, num_threads
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.experts.base import CostBudget, ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.experts.base import (
+    CostBudget,
+    ExpertConfig,
+    Rule,
+    Stream,
+    WindowExpert,
+    restored_rows,
+)
 from steelyard.ensemble.row_buffer import Block, last_rows, union_of_rows, without_rows
 from steelyard.explanation.attribution import Attribution
 
@@ -357,9 +364,7 @@ class BoostingExpert(WindowExpert):
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
-        self.memory = np.asarray(state["memory"], dtype=np.int64)
-        if not stream.rows.has(self.memory):
-            raise ValueError("an expert remembers rows that are not in the buffer")
+        self.memory = restored_rows(state["memory"], stream)
         self.memory_codes, self.observed = stream.rows.codes_at(self.memory), int(state["observed"])
         self.is_sampled, self.is_extra_fit = (
             bool(state.get(name, False)) for name in ("is_sampled", "is_extra_fit")
@@ -368,12 +373,11 @@ class BoostingExpert(WindowExpert):
             self._fit(stream)
             self.refresh_rule(stream)
         if next_fit := state.get("next_fit"):
-            held, n_seen, ends_at = next_fit["held"], int(next_fit["high"]), int(next_fit["ends_at"])
-            held = np.asarray(held, dtype=np.int64)
-            if not stream.rows.has(held) or not self.n_seen_at_update <= n_seen <= stream.n_seen:
-                raise ValueError("an expert is fitted to rows that are not in the buffer")
+            held, n_seen = restored_rows(next_fit["held"], stream), int(next_fit["high"])
+            if not self.n_seen_at_update <= n_seen <= stream.n_seen:
+                raise ValueError("an expert is fitted to rows that have not been seen yet")
             # The trees are fitted when they are needed, so that loading takes no longer.
-            self.next_fit = self._deferred(held, n_seen, ends_at, stream, starts=False)
+            self.next_fit = self._deferred(held, n_seen, int(next_fit["ends_at"]), stream, starts=False)
 
 
 def trees_per_output(n_trees: int, n_outputs: int) -> int:

@@ -13,7 +13,15 @@ from steelyard import _native
 from steelyard._concurrency import FrozenState, shallow_copy
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import Batch
-from steelyard.ensemble.experts.base import CostBudget, Expert, ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.experts.base import (
+    CostBudget,
+    Expert,
+    ExpertConfig,
+    Rule,
+    Stream,
+    WindowExpert,
+    restored_rows,
+)
 from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows, without_rows
 from steelyard.ensemble.scores import n_planes
 from steelyard.ensemble.settings import SETTINGS
@@ -88,10 +96,6 @@ class IncrementalExpert(Expert):
 class IncrementalWindowExpert(IncrementalExpert, WindowExpert):
     """Expert whose state follows a list of rows by learning new rows and forgetting old ones."""
 
-    def __init__(self, config: ExpertConfig) -> None:
-        super().__init__(config)
-        self.n_refits = 0
-
     def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
         new, old = _differences(self.held, before)
         leaving = stream.rows.at(old)
@@ -107,19 +111,11 @@ class IncrementalWindowExpert(IncrementalExpert, WindowExpert):
                 raise
             # All leaving rows were learned, so the error is caused by accumulated rounding errors.
             self.fit(stream.rows, stream.views)
-            self.n_refits += 1
 
     def fit(self, rows: RowBuffer, views: Views) -> None:
         """Replace the state by a new one that has learned the rows of ``self.held``."""
         self.state = None
         self.apply(rows.at(self.held), None, views)
-
-    def get_state(self) -> dict[str, Any]:
-        return {**super().get_state(), "rebuilt": self.n_refits}
-
-    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
-        super().set_state(state, stream)
-        self.n_refits = int(state["rebuilt"])
 
 
 def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:
@@ -508,9 +504,7 @@ class KernelExpert(IncrementalWindowExpert):
         learner: IncrementalSVC | None = state["learner"]
         if learner is not None:
             self.state, self._version = learner._state, learner._state.version
-        self.sampled = np.asarray(state["sampled"], dtype=np.int64)
-        if not stream.rows.has(self.sampled):
-            raise ValueError("an expert samples rows that are not in the buffer")
+        self.sampled = restored_rows(state["sampled"], stream)
 
 
 @dataclass(frozen=True)
