@@ -19,7 +19,7 @@ are native (``native/ensemble/logistic_fits.cpp``), with bit-identical results o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -77,16 +77,24 @@ class ExpertWeights:
     # Whether the threshold follows a target rate. It may then be far from 0, so it decides only the sign of
     # the decisions: see signed_scores().
     is_promised: bool = False
-    # Knots and values of the function that converts weighted sums to decisions. It is 0 at the threshold and
-    # the identity beyond the knots, so the highest decisions can be compared although the threshold moves.
-    decision_table: tuple[FloatArray, FloatArray] = field(init=False, repr=False, compare=False)
-    _flat_tables: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _flat_tables(self) -> tuple[FloatArray, FloatArray, IntArray]:
         knots, values = (np.concatenate(parts) for parts in zip(*self.tables, strict=True))
-        starts = np.cumsum([0, *(len(table[0]) for table in self.tables)])
-        object.__setattr__(self, "_flat_tables", (knots, values, starts))
-        object.__setattr__(self, "decision_table", _decision_table(self.threshold))
+        return knots, values, np.cumsum([0, *(len(table[0]) for table in self.tables)])
+
+    @cached_property
+    def decision_table(self) -> tuple[FloatArray, FloatArray]:
+        """Knots and values of the function that converts weighted sums to decisions.
+
+        It is 0 at the threshold and the identity beyond the knots, so the highest decisions can be compared
+        although the threshold moves. On the side of 0, sums are changed up to the distance of the threshold
+        from 0, at least 1, so slopes are at least 1/2; on the other side up to 1 beyond the threshold.
+        """
+        size = abs(self.threshold)
+        near, far = max(_MOVED_LOG_ODDS, size), size + _MOVED_LOG_ODDS
+        low, high = (-near, far) if self.threshold >= 0.0 else (-far, near)
+        return np.array([low, self.threshold, high]), np.array([low, 0.0, high])
 
     def scores(self, raw: FloatArray) -> FloatArray:
         """Return weighted sums of calibrated log-odds. NaN counts as 0.
@@ -142,46 +150,9 @@ class ExpertWeights:
         return cls(tables, auc, weights, cut, slope, bias, is_promised=is_promised)
 
 
-def _decision_table(threshold: float) -> tuple[FloatArray, FloatArray]:
-    """Return the knots and values of :attr:`ExpertWeights.decision_table`.
-
-    On the side of 0, sums are changed up to the distance of the threshold from 0, at least 1, so slopes
-    are at least 1/2; on the other side up to 1 beyond the threshold.
-    """
-    near, far = max(_MOVED_LOG_ODDS, abs(threshold)), abs(threshold) + _MOVED_LOG_ODDS
-    low, high = (-near, far) if threshold >= 0.0 else (-far, near)
-    return np.array([low, threshold, high]), np.array([low, 0.0, high])
-
-
 def _interpolated(x: FloatArray, knots: FloatArray, values: FloatArray) -> FloatArray:
     """Return a piecewise linear function that is the identity beyond the knots."""
     return np.asarray(np.interp(x, knots, values) + (x - np.clip(x, knots[0], knots[-1])))
-
-
-@dataclass(slots=True, eq=False)
-class JoinedRules:
-    """Native scorer of the rules that have a native form, constructed when the first rows are scored.
-
-    Snapshots that differ only in label frequency rules share one scorer.
-    """
-
-    _joined: tuple[_native.RowExperts, list[int]] | None = None
-
-    def of(self, snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.RowExperts, list[int]]:
-        """Return the native scorer, and the indices of the rules that must be scored separately."""
-        if self._joined is None:
-            scorer, others = snapshot.views.row_experts(len(snapshot.rules), n_features), []
-            classes = sorted(snapshot.classes)
-            for number, rule in enumerate(snapshot.rules):
-                if rule is None or rule.constant(classes) is not None:
-                    continue
-                if rule.classes != classes or not rule.add_to(scorer, number):
-                    others.append(number)
-            self._joined = scorer, others
-        return self._joined
-
-    def __reduce__(self) -> tuple[type[JoinedRules], tuple[()]]:
-        return JoinedRules, ()
 
 
 @dataclass(frozen=True)
@@ -193,7 +164,6 @@ class EnsembleSnapshot:
     rules: list[Rule | None]  # decision rule of each expert
     weights: ExpertWeights | MulticlassWeights | None  # None while too few rows were scored
     views: Views  # transformations of rows
-    joined: JoinedRules = field(default_factory=JoinedRules, repr=False, compare=False)
 
     def raw_scores(self, X: FloatArray, wide: sp.csr_matrix | None = None) -> FloatArray:
         """Return the scores of every expert, of shape (n_rows, n_experts, n_planes), with NaN if unknown.
@@ -204,7 +174,7 @@ class EnsembleSnapshot:
             numbers = [number for number, rule in enumerate(self.rules) if rule is not None]
             scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
             return self._with_rules(numbers, scores, TransformedRows(X, self.views, wide))
-        scorer, others = self.joined.of(self, X.shape[1])
+        scorer, others = self._native_scorer(X.shape[1])
         n_threads = num_threads() if len(X) >= _MIN_ROWS_FOR_THREADS else 1
         scores, ranks = scorer.scores(X, self._constants, n_threads)
         if self.classes[0] > self.classes[1]:  # codes of rules are in ascending order
@@ -215,6 +185,23 @@ class EnsembleSnapshot:
         if self.views.ranks is not None:
             rows.ranks = ranks
         return self._with_rules(others, scores, rows)
+
+    def _native_scorer(self, n_features: int) -> tuple[_native.RowExperts, list[int]]:
+        """Return a scorer of all rules that have a native form, and the indices of the other rules."""
+        if "_scorer" not in self.__dict__:
+            scorer, others = self.views.row_experts(len(self.rules), n_features), []
+            classes = sorted(self.classes)
+            for number, rule in enumerate(self.rules):
+                if rule is None or rule.constant(classes) is not None:
+                    continue
+                if rule.classes != classes or not rule.add_to(scorer, number):
+                    others.append(number)
+            self.__dict__["_scorer"] = scorer, others
+        found: tuple[_native.RowExperts, list[int]] = self.__dict__["_scorer"]
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_scorer"}
 
     @cached_property
     def _constants(self) -> FloatArray:
@@ -236,8 +223,10 @@ class EnsembleSnapshot:
 
     def after_labels(self, codes: list[int]) -> EnsembleSnapshot:
         """Return the snapshot updated with new labels, which only the label frequency rules use."""
-        rules = [rule and rule.after_labels(codes) for rule in self.rules]
-        return EnsembleSnapshot(self.classes, self.labels, rules, self.weights, self.views, self.joined)
+        later = replace(self, rules=[rule and rule.after_labels(codes) for rule in self.rules])
+        if "_scorer" in self.__dict__:  # it contains no label frequency rules
+            later.__dict__["_scorer"] = self.__dict__["_scorer"]
+        return later
 
     def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:
         """Return the weights for another set of classes, or None if there are none."""
