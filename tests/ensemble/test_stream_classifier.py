@@ -16,10 +16,9 @@ from sklearn.base import clone
 
 import steelyard
 from steelyard import ProximalSVC, StreamClassifier
-from steelyard.ensemble import scores as scores_module
+from steelyard.ensemble import mixing
 from steelyard.ensemble.experts import EXPERTS, boosting
-from steelyard.ensemble.mixing import EnsembleSnapshot
-from steelyard.ensemble.scores import PredictedScores
+from steelyard.ensemble.mixing import EnsembleSnapshot, PredictedScores
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import g_mean_score, roc_auc_score
@@ -358,7 +357,7 @@ def test_second_prediction_of_the_same_rows_does_not_score_them_again(curved, mo
 
 
 def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
-    monkeypatch.setattr(scores_module, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
+    monkeypatch.setattr(mixing, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
     predicted = PredictedScores()
     for begin in range(0, 200, 20):
         predicted.keep(np.arange(begin, begin + 20, dtype=np.uint64), [0, 1], np.zeros((20, 3, 1)))

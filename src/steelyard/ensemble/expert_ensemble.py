@@ -26,12 +26,12 @@ from steelyard.ensemble.mixing import (
     EnsembleSnapshot,
     ExpertWeights,
     OnlineCalibration,
-    WeightCorrection,
+    PredictedScores,
     weigh,
 )
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, last_rows, union_of_rows
-from steelyard.ensemble.scores import LabelRun, PredictedScores, ScoreBuffer, align, n_planes
+from steelyard.ensemble.scores import LabelRun, ScoreBuffer, WeightCorrection, align, n_planes
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import RowInput, Views
 from steelyard.exceptions import DataError

@@ -17,8 +17,7 @@ from scipy.special import expit, logit
 from steelyard import _native
 from steelyard._concurrency import lock_of, state_without_lock
 from steelyard._types import FloatArray
-from steelyard.ensemble.mixing import OnlineCalibration
-from steelyard.ensemble.scores import PredictedScores
+from steelyard.ensemble.mixing import OnlineCalibration, PredictedScores
 from steelyard.exceptions import DataError
 from steelyard.metrics.formulas import rate_interval
 from steelyard.thresholds import choose_threshold

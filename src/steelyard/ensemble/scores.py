@@ -1,12 +1,9 @@
-"""Scores of the experts: recent out-of-sample scores, and scores of rows whose labels are still missing."""
+"""Recent out-of-sample scores of the experts with labels, and the correction of weights that follows."""
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, repeat
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,6 +13,8 @@ from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.ensemble.settings import SETTINGS
+
+_CORRECTION_STEPS = 5  # few steps, starting from 0, keep the correction small
 
 
 class TwoSides(NamedTuple):
@@ -269,114 +268,91 @@ class LabelRun:
         return cls() if state is None else cls(int(state["n_rows"]), np.asarray(state["scores"], np.float64))
 
 
-class _PredictedBatch(NamedTuple):
-    """Scores of rows that were predicted together."""
+@dataclass(frozen=True)
+class WeightCorrection:
+    """Correction that is added to the expert weights for two classes; immutable.
 
-    classes: list[int]
-    scores: FloatArray
-    first: int  # number of rows that were predicted before
-
-
-class PredictedScores:
-    """Raw scores of a limited number of predicted rows, kept by row hash until their labels arrive.
-
-    With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
-    and copied models do not contain these scores; they score such rows again when the labels arrive. The
-    scores of the last batch also serve a second call with the same rows, such as ``predict_proba`` after
-    ``predict``. ``delay_rows`` is the delay of the last labels: the number of rows that were predicted after
-    the newest of the rows that got them.
+    The uncorrected weights depend on the quality of each expert alone. The correction also depends on their
+    correlation: it favours experts that err on different rows over experts with similar scores. It is a ridge
+    logistic regression of the labels on the out-of-sample log-odds of the experts, for the observed class
+    shares; the penalty shrinks the result towards the uncorrected weights. The last 5,000 rows and the last
+    100 rows of each class are remembered.
     """
 
-    __slots__ = ("_last", "_lock", "_n_predicted", "_new", "_scores", "delay_rows")
+    values: FloatArray  # the correction, shape (n_experts,)
+    log: ScoreLog  # calibrated log-odds of recent rows for equally frequent classes, class indices and hashes
 
-    def __init__(self) -> None:
-        self._scores: dict[int, tuple[_PredictedBatch, int]] = {}  # batch of each row, and index in the batch
-        # Hashes and scores of the last batch until its rows are added to `_scores`. A batch that is learned
-        # as a whole before the next one is predicted need not be added.
-        self._new: tuple[NDArray[np.uint64], _PredictedBatch] | None = None
-        self._n_predicted = self.delay_rows = 0
-        self._last: tuple[weakref.ref[Any], NDArray[np.uint64], FloatArray] | None = None
-        self._lock = threading.Lock()
+    @classmethod
+    def none(cls, n_experts: int) -> WeightCorrection:
+        """Return a correction of 0 without remembered rows."""
+        return cls(np.zeros(n_experts), ScoreLog.empty(n_experts, 1))
 
-    def last(self, snapshot: Any, keys: NDArray[np.uint64]) -> FloatArray | None:
-        """Return the scores of the last batch if it had these rows and this snapshot scored it."""
-        if self._last is None:
-            return None
-        scored_by, known, scores = self._last
-        return scores if scored_by() is snapshot and np.array_equal(known, keys) else None
+    def after(self, log_odds: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> WeightCorrection:
+        """Return the correction with more remembered rows, whose class indices are ``places``."""
+        rounded = log_odds.astype(np.float32).astype(np.float64)  # files store 32-bit numbers
+        log, n_rows = self.log.append(rounded[:, :, None], places, keys), SETTINGS.correction_rows
+        if log.n > (1.0 + SETTINGS.slack) * n_rows:
+            per_class = SETTINGS.score_rows_of_class[1]
+            log = log.take(_native.last_rows(log.rows[1], n_rows, per_class))
+        return WeightCorrection(self.values, log)
 
-    def keep(
-        self,
-        keys: NDArray[np.uint64],
-        classes: list[int],
-        scores: FloatArray,
-        snapshot: Any = None,
-    ) -> None:
-        """Store the scores of a batch; the oldest rows are dropped if there are too many.
+    def without(self, place: int, keys: NDArray[np.uint64]) -> WeightCorrection:
+        """Return the correction without the rows of a class that have the given hashes.
 
-        With the ``snapshot`` that computed the scores, :meth:`last` returns them.
+        ``place`` is the index of the class. If a row was found, the correction is 0 until it is solved again.
         """
-        limit = SETTINGS.predicted_rows
-        self._last = None
-        if snapshot is not None and len(keys) <= limit:
-            self._last = weakref.ref(snapshot), keys, scores
-        # Best effort: the thread does not wait for the lock, which a forked child might never get.
-        if len(keys) > limit or not self._lock.acquire(blocking=False):
-            return
-        try:
-            self._add_new()
-            known, rows = self._scores, set(keys.tolist())
-            self._n_predicted += len(rows.difference(known))  # a row may be predicted several times
-            self._new = keys, _PredictedBatch(classes, scores, self._n_predicted - len(keys))
-            if known or len(rows) < len(keys):
-                self._add_new()
-            for key in list(islice(known, max(0, len(known) - limit))):
-                del known[key]
-        finally:
-            self._lock.release()
+        log = self.log.without(place, keys)
+        if log.n == self.log.n:
+            return self
+        return WeightCorrection(np.zeros(len(self.values)), log)
 
-    def _add_new(self) -> None:
-        """Add the rows of the last batch to those that are found by their hashes."""
-        if self._new is not None:
-            (keys, batch), self._new = self._new, None
-            self._scores.update(zip(keys.tolist(), zip(repeat(batch), range(len(keys))), strict=False))
+    def solved(self, weights: FloatArray, share: float) -> WeightCorrection:
+        """Return the correction for the given weights; ``share`` is the share of the positive class.
 
-    def take(self, keys: NDArray[np.uint64], classes: list[int], out: FloatArray) -> NDArray[np.bool_]:
-        """Remove the scores of rows and write them, for given classes, to ``out``.
-
-        Return which rows have no scores; their part of ``out`` does not change.
+        Each step minimizes a quadratic upper bound of the log-loss (with curvature 1/4), so the steps cannot
+        diverge.
         """
-        n = len(keys)
-        if not (self._scores or self._new) or not self._lock.acquire(blocking=False):
-            return np.ones(n, dtype=bool)
-        try:
-            if self._new is not None and np.array_equal(self._new[0], keys):
-                batch, self._new, self.delay_rows = self._new[1], None, 0
-                out[:] = align(batch.scores, batch.classes, classes)
-                return np.zeros(n, dtype=bool)
-            self._add_new()
-            entries = [self._scores.pop(key, None) for key in keys.tolist()]
-            numbers = [batch.first + row for batch, row in filter(None, entries)]
-            self.delay_rows = max(0, self._n_predicted - 1 - max(numbers)) if numbers else 0
-        finally:
-            self._lock.release()
-        found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
-        for place, entry in enumerate(entries):
-            if entry is not None:
-                batch, places, rows = found.setdefault(id(entry[0]), (entry[0], [], []))
-                places.append(place)
-                rows.append(entry[1])
-        is_missing = np.ones(n, dtype=bool)
-        for batch, places, rows in found.values():
-            # Most batches are predicted and then learned as a whole; slices are faster than lists of indices.
-            is_whole = len(rows) == n and rows == list(range(rows[0], rows[0] + n))
-            scores = batch.scores[rows[0] : rows[0] + n] if is_whole else batch.scores[rows]
-            selected: Any = slice(None) if is_whole else places
-            out[selected], is_missing[selected] = align(scores, batch.classes, classes), False
-        return is_missing
+        log_odds, places, _ = self.log.rows
+        counts = np.bincount(places, minlength=2)
+        if counts.min() < SETTINGS.min_scored_rows or len(places) < SETTINGS.min_correction_rows:
+            return WeightCorrection(np.zeros(len(weights)), self.log)
+        values = _native.solve_correction(
+            log_odds[:, :, 0], places, weights, share, SETTINGS.correction_ridge, _CORRECTION_STEPS
+        )
+        return WeightCorrection(values, self.log)
 
-    def __reduce__(self) -> tuple[type[PredictedScores], tuple[()]]:
-        return PredictedScores, ()
+    def apply(self, weights: FloatArray, judged: Any) -> FloatArray:
+        """Return corrected, nonnegative weights with sum 1; experts not in ``judged`` get 0."""
+        corrected = np.zeros(len(weights))
+        corrected[judged] = np.maximum(weights[judged] + self.values[judged], 0.0)
+        total = corrected.sum()
+        return corrected / total if total > 0.0 else weights
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state as a dictionary of arrays and plain values, for saving."""
+        log_odds, places, keys = self.log.rows
+        log_odds, places = log_odds[:, :, 0].astype(np.float32), places.astype(np.int8)
+        return {"values": self.values, "log_odds": log_odds, "places": places, "keys": keys}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], n_experts: int) -> WeightCorrection:
+        """Restore the correction from the result of :meth:`get_state`; raise ValueError if inconsistent.
+
+        Experts that are not in the file have a correction of 0.
+        """
+        correction = cls.none(n_experts)
+        if not state:
+            return correction
+        values = with_new_experts(state["values"], n_experts, 0.0)
+        log_odds = with_new_experts(state["log_odds"], n_experts, 0.0, axis=1)
+        places, keys = np.asarray(state["places"]), np.asarray(state["keys"])
+        has_shape = values.shape == (n_experts,) and log_odds.shape == (len(keys), n_experts)
+        if not has_shape or places.shape != keys.shape or not np.isin(places, (0, 1)).all():
+            raise ValueError("the correction of the weights does not have the shape of the experts")
+        if not (np.isfinite(values).all() and np.isfinite(log_odds).all()):
+            raise ValueError("the correction of the weights must be finite numbers")
+        log = correction.log.append(log_odds[:, :, None], places.astype(np.int64), keys)
+        return cls(values, log)
 
 
 def with_new_experts(values: Any, n_experts: int, fill: float, axis: int = 0) -> NDArray[Any]:

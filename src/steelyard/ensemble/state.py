@@ -11,11 +11,11 @@ from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
 from steelyard.ensemble.decision import DecisionState, RowCosts
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts import EXPERTS
-from steelyard.ensemble.mixing import ExpertWeights, OnlineCalibration, WeightCorrection
+from steelyard.ensemble.mixing import ExpertWeights, OnlineCalibration
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import PendingRows, RowBuffer
-from steelyard.ensemble.scores import LabelRun, ScoreBuffer
+from steelyard.ensemble.scores import LabelRun, ScoreBuffer, WeightCorrection
 from steelyard.ensemble.views import RowInput, Views
 
 
