@@ -73,7 +73,7 @@ def test_landmarks_approximate_the_kernel_near_them(rng, n_features):
 def test_landmarks_differ_from_all_training_rows(rng):
     X = rng.normal(size=(100, 5))
     features = RandomFeatures(200).fit(X)
-    landmarks = features._map.landmarks.T / features._map.scale + features._map.shift
+    landmarks = features.map_.landmarks.T / features.map_.scale + features.map_.shift
     nearest = np.abs(landmarks[:, None] - X).sum(axis=2).min()
     assert nearest > 1e-6
 
@@ -176,7 +176,7 @@ def test_rectified_units_with_numeric_gamma_are_large_integers(rng):
     features = clone(MAPS["rectified numbers"]).fit(X)
     values = features.transform(X)
     np.testing.assert_array_equal(values / features.step, np.rint(values / features.step))
-    expected = np.maximum(X @ features._map.weights + features._map.starts, 0.0)
+    expected = np.maximum(X @ features.map_.weights + features.map_.starts, 0.0)
     # A coordinate of 1e4 has 24 bits, so the error of a sum is a few times 1e4 * 2**-24.
     np.testing.assert_allclose(values, expected, atol=1e4 * 2.0**-22)
 
@@ -187,13 +187,13 @@ def test_mapped_values_equal_the_formulas(rng, n_features):
     X = rng.normal(size=(400, n_features))
     u = (X - X.mean(axis=0)) / X.std(axis=0)
     cosines = RandomFeatures(90, kind="rbf").fit(X)
-    fitted_map = cosines._map
+    fitted_map = cosines.map_
     turns = ((X - fitted_map.shift) * fitted_map.scale) @ fitted_map.weights + fitted_map.starts
     expected = np.sqrt(2.0 / 90) * np.cos(2.0 * np.pi * turns)
     np.testing.assert_allclose(cosines.transform(X), expected, atol=2.0 * cosines.step)
 
     landmarks = RandomFeatures(90).fit(X)
-    fitted_map = landmarks._map
+    fitted_map = landmarks.map_
     rate = (fitted_map.scale * X.std(axis=0))[0] * np.log(2.0)
     differences = np.abs(u[:, None] - fitted_map.landmarks.T / (rate / np.log(2.0)))
     distances = np.sqrt(np.square(differences).sum(axis=2)) if n_features <= 3 else differences.sum(axis=2)

@@ -57,7 +57,7 @@ LONG = {
             print(kernel(walks[:2], walks[:2]).shape == (2, 2))
     """,
     "gradient boosting": """
-        from steelyard.ensemble.trees import fit_trees
+        from steelyard.ensemble.experts.boosting import fit_trees
 
         before = fit_trees(np.eye(2), np.array([0, 1]), n_trees=20, learning_rate=0.1)
         X, y = rng.normal(size=(100_000, 9)), rng.integers(3, size=100_000)

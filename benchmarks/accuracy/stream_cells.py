@@ -23,7 +23,7 @@ from scipy.stats import rankdata
 from stream_data import FloatArray, IntArray
 from stream_peers import OURS, Contender
 
-from steelyard.ensemble.score_buffer import ScoreBuffer
+from steelyard.ensemble.scores import ScoreBuffer
 from steelyard.thresholds import choose_threshold
 
 Cell = dict[str, Any]

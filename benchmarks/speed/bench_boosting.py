@@ -13,7 +13,7 @@ import lightgbm
 import numpy as np
 from timing import best_times
 
-from steelyard.ensemble.trees import fit_trees
+from steelyard.ensemble.experts.boosting import fit_trees
 
 TREES, LEAVES, MIN_ROWS_PER_LEAF, LEARNING_RATE = 100, 16, 20, 0.1
 

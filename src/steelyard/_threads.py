@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextvars
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
+from itertools import chain
 from math import ceil
 from numbers import Integral
 from pathlib import Path
@@ -157,59 +157,49 @@ def check_threads(n_threads: Any, source: str) -> int:
     return int(n_threads)
 
 
-_Task = tuple[int, Callable[[], Any]]
-
-
 class _TaskQueue:
     """Tasks of one call of :func:`run_tasks`, which several threads take in order until one has failed."""
 
     def __init__(self, tasks: Sequence[Callable[[], Any]]) -> None:
-        self._waiting = deque(enumerate(tasks))
+        self._tasks, self._numbers = tasks, iter(range(1, len(tasks)))  # the caller runs the first task
         self.results: list[Any] = [None] * len(tasks)
         self.errors: dict[int, BaseException] = {}
+        self.changed = threading.Condition()
         self._context = contextvars.copy_context()
         self._is_open, self._n_helpers = True, 0
-        self._changed = threading.Condition()
 
-    def take(self) -> _Task | None:
-        """Return the next task, or None if there is none or a task has failed."""
-        try:
-            return None if self.errors else self._waiting.popleft()
-        except IndexError:
-            return None
-
-    def run(self, task: _Task | None) -> None:
-        """Run a task and then the next ones."""
+    def run(self, *first: int) -> None:
+        """Run the ``first`` task, if its number is given, and then the next ones."""
         with one_thread():
-            while task is not None:
-                number, function = task
+            for number in chain(first, self._numbers):
                 try:
-                    self.results[number] = function()
+                    self.results[number] = self._tasks[number]()
                 except BaseException as error:  # noqa: BLE001  run_tasks raises it in the calling thread
                     self.errors[number] = error
-                task = self.take()
+                if self.errors:
+                    return
 
     def help(self) -> None:
         """Let the current thread, which has not called :func:`run_tasks`, run tasks.
 
         It runs none if the call has ended.
         """
-        with self._changed:
+        with self.changed:
             if not self._is_open:
                 return
             self._n_helpers += 1
         try:
-            self._context.copy().run(lambda: self.run(self.take()))
+            self._context.copy().run(self.run)
         finally:
-            with self._changed:
+            with self.changed:
                 self._n_helpers -= 1
-                self._changed.notify_all()
+                self.changed.notify_all()
 
     def close(self) -> None:
         """Wait until no thread helps; later ones will not."""
-        with self._changed:
+        with self.changed:
             self._is_open = False
-            self._changed.wait_for(lambda: not self._n_helpers)
+            self.changed.wait_for(lambda: not self._n_helpers)
 
 
 _open_queues: set[_TaskQueue] = set()
@@ -235,40 +225,24 @@ def run_tasks(tasks: Sequence[Callable[[], Any]], *, parallel: bool) -> list[Any
     if n_threads < 2:
         return [task() for task in tasks]
     queue = _TaskQueue(tasks)
-    first = queue.take()
     # New threads are started instead of a pool, so that no idle threads exist during a fork or at exit.
-    taken = [queue.take() for _ in range(n_threads - 1 - len(_running()))]
-    others = [_started(partial(queue.run, task), daemon=True) for task in taken]
+    others = [
+        threading.Thread(target=queue.help, daemon=True) for _ in range(n_threads - 1 - len(_running()))
+    ]
+    with queue.changed:  # otherwise Thread.start() would return when the thread waits, perhaps after 5 ms
+        for other in others:
+            other.start()
     try:
         _open_queues.add(queue)
-        queue.run(first)
+        queue.run(0)
     finally:
         _open_queues.discard(queue)
+        queue.close()
         for other in others:
             other.join()
-        queue.close()
     if queue.errors:
         raise queue.errors[min(queue.errors)]
     return queue.results
-
-
-def _started(function: Callable[[], Any], *, daemon: bool) -> threading.Thread:
-    """Return a new thread that runs a function in the context of the caller.
-
-    ``Thread.start`` returns when the new thread gives up the interpreter lock, which may take 5 ms. So the
-    function only begins after that.
-    """
-    may_begin = threading.Lock()
-
-    def run() -> None:
-        with may_begin:
-            pass
-        function()
-
-    with may_begin:
-        thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=daemon)
-        thread.start()
-    return thread
 
 
 class BackgroundTask(Generic[_R]):
@@ -292,8 +266,11 @@ class BackgroundTask(Generic[_R]):
         self._results: list[_R] = []  # empty or one result
         self._ended: threading.Event | None = None
         if starts and num_threads() > 1:
-            self._ended = threading.Event()
-            _background[self._ended] = _started(self._run, daemon=False)
+            self._ended, self._may_begin = threading.Event(), threading.Lock()
+            thread = threading.Thread(target=contextvars.copy_context().run, args=(self._run,))
+            with self._may_begin:  # see run_tasks()
+                thread.start()
+            _background[self._ended] = thread
             for ended in set(_background) - set(_running()):
                 _background.pop(ended, None)
         elif starts:
@@ -316,6 +293,8 @@ class BackgroundTask(Generic[_R]):
     def _run(self) -> None:
         assert self._function is not None
         assert self._ended is not None
+        with self._may_begin:
+            pass
         # If the function fails, result() runs it again, in the thread that needs it.
         with suppress(BaseException):
             self._results.append(self._function())

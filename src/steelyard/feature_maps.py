@@ -40,8 +40,9 @@ def _power_below(value: float) -> float:
 class ProjectionMap:
     """Base class of rounded functions of the projection ``starts + ((x - shift) * scale) @ weights``.
 
-    ``map_intermediates`` returns values of which the output features are linear functions, and ``completed``
-    computes the features from them. In projections they are the features, in landmark maps kernel values.
+    ``intermediates`` returns values of which the output features are linear functions: in projections the
+    features themselves, in landmark maps kernel values. ``apply_without_blas`` has the bits of ``apply``;
+    threads of BLAS would slow down learners that run in parallel.
 
     Weights and coordinates have 24 bits, so products are exact. Sums are computed from the first feature to
     the last, so the output is bit-identical in every batch. The names of the fields are keys in files.
@@ -75,17 +76,14 @@ class ProjectionMap:
             )
         return out
 
-    def map_intermediates(self, X: FloatArray) -> FloatArray:
-        return self.apply(X)
+    intermediates = apply_without_blas = apply
 
+    @property
     def native_intermediates(self) -> tuple[Any, ...]:
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
         return coef
-
-    def completed(self, intermediates: FloatArray) -> FloatArray:
-        return intermediates
 
     def _numbers(self) -> tuple[float, float, float]:
         """Return amplitude, step and ceiling as arguments of the native code."""
@@ -173,10 +171,11 @@ class LandmarkMap:
         cls, mean: FloatArray, scale: FloatArray, landmarks: FloatArray, rate: float, *, euclidean: bool
     ) -> LandmarkMap:
         """Return the map for landmarks in standardized coordinates and ``k = exp(-rate * |u - v|)``."""
+        m, d = landmarks.shape
         places = _places(landmarks, rate, euclidean=euclidean)
-        d = len(mean)
-        kernel = np.empty((len(landmarks),) * 2)
-        _write_halvings(_rows(places.T), _halving(np.zeros(d), np.ones(d), places, euclidean), kernel)
+        # The root is not known yet, and kernel values do not depend on it.
+        unscaled = cls(np.zeros(d), np.ones(d), places, np.zeros((m, m)), 1.0, 1.0, euclidean)
+        kernel = unscaled.intermediates(places.T)
         with one_blas_thread:  # LAPACK results are rounded differently for different numbers of threads
             values, vectors = eigh(kernel * 2.0**-KERNEL_BITS, driver="evd", overwrite_a=True)
             values = np.maximum(values, 0.0)
@@ -209,36 +208,39 @@ class LandmarkMap:
         values = np.empty((min(len(rows), _BLOCK_ROWS), len(self.root)))
         for begin in range(0, len(rows), _BLOCK_ROWS):
             block = out[begin : begin + _BLOCK_ROWS]
-            kernel = values[: len(block)]
-            _write_halvings(rows[begin : begin + _BLOCK_ROWS], self._halving, kernel)
+            kernel = self.intermediates(rows[begin : begin + _BLOCK_ROWS], values[: len(block)])
             # All partial sums are integers below 2**53, so the result is bit-identical with every BLAS.
             with limit_blas(len(self.root)):
                 np.matmul(kernel, self.root, out=block)
             _native.round_to_step(block, self._step_ratio, self.quantum, num_threads())
         return out
 
-    def map_intermediates(self, X: FloatArray) -> FloatArray:
-        out = np.empty((len(X), len(self.root)))
-        _write_halvings(np.ascontiguousarray(X, dtype=np.float64), self._halving, out)
+    def apply_without_blas(self, X: FloatArray) -> FloatArray:
+        kernel, out, threads = self.intermediates(X), np.empty((len(X), len(self.root))), num_threads()
+        _native.linear_scores(kernel, self._root_columns, np.zeros(len(self.root)), out, threads)
+        _native.round_to_step(out, self._step_ratio, self.quantum, threads)
         return out
 
-    def native_intermediates(self) -> tuple[Any, ...]:
-        return self._halving
+    def intermediates(self, X: FloatArray, out: FloatArray | None = None) -> FloatArray:
+        """Return the kernel values ``2**-distance`` of rows and landmarks as 23-bit integers."""
+        out = np.empty((len(X), len(self.root))) if out is None else out
+        threads = num_threads() if len(X) >= _MIN_ROWS_FOR_THREADS else 1
+        function, shift, scale, landmarks, starts, amplitude, step, ceiling = self.native_intermediates
+        numbers, rows = (amplitude, step, ceiling, threads), np.ascontiguousarray(X, dtype=np.float64)
+        _native.map_rows(function, rows, shift, scale, landmarks, starts, out, *numbers)
+        return out
 
     @cached_property
-    def _halving(self) -> _Halving:
-        return _halving(self.shift, self.scale, self.landmarks, self.euclidean)
+    def native_intermediates(self) -> tuple[Any, ...]:
+        """Function, arrays and numbers for the native call that computes :meth:`intermediates`."""
+        function, starts = "halving_2" if self.euclidean else "halving", np.zeros(len(self.root))
+        return function, self.shift, self.scale, self.landmarks, starts, 2.0**KERNEL_BITS, 1.0, 1.0
 
     def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
+        """Return coefficients of intermediate values that give the same scores as those of the features."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-KERNEL_BITS)
-
-    def completed(self, intermediates: FloatArray) -> FloatArray:
-        out = np.empty(intermediates.shape)
-        _native.linear_scores(intermediates, self._root_columns, np.zeros(len(self.root)), out, num_threads())
-        _native.round_to_step(out, self._step_ratio, self.quantum, num_threads())
-        return out
 
     @cached_property
     def _root_columns(self) -> FloatArray:
@@ -291,21 +293,6 @@ def _places(landmarks: FloatArray, rate: float, *, euclidean: bool) -> FloatArra
     # Differences of rounded coordinates have 26 bits, so their squares have 52 bits and are exact.
     rounded = np.rint(places / _COORDINATE_STEP) * _COORDINATE_STEP
     return np.clip(rounded, -_MAX_COORDINATE, _MAX_COORDINATE)
-
-
-_Halving = tuple[str, FloatArray, FloatArray, FloatArray, FloatArray, float, float, float]
-
-
-def _halving(shift: FloatArray, scale: FloatArray, places: FloatArray, euclidean: bool) -> _Halving:
-    """Return arguments of the native function that computes ``2**-distance``."""
-    function, starts = "halving_2" if euclidean else "halving", np.zeros(places.shape[1])
-    return function, shift, scale, places, starts, 2.0**KERNEL_BITS, 1.0, 1.0
-
-
-def _write_halvings(rows: FloatArray, halving: _Halving, out: FloatArray) -> None:
-    """Write ``2**-distance`` as 23-bit integers."""
-    threads = num_threads() if len(rows) >= _MIN_ROWS_FOR_THREADS else 1
-    _native.map_rows(halving[0], rows, *halving[1:5], out, *halving[5:], threads)
 
 
 FittedMap = FourierMap | ReluMap | SigmoidMap | LandmarkMap

@@ -81,6 +81,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     ----------
     n_features_in_ : int
         Number of input features.
+    map_ : object
+        The fitted map, for learners of this package.
 
     Notes
     -----
@@ -139,7 +141,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self
         """
         check_params(self, self._constraints)
-        self._map = _fit(self, self._validated(X, "fit", reset=True))
+        self.map_ = _fit(self, self._validated(X, "fit", reset=True))
         return self
 
     def _validated(self, X: Any, method: str, *, reset: bool) -> Any:
@@ -166,12 +168,12 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 source="RandomFeatures.transform",
                 hint="call fit() with the first rows",
             )
-        return self._map.apply(self._validated(X, "transform", reset=False))
+        return self.map_.apply(self._validated(X, "transform", reset=False))
 
     @property
     def is_fitted(self) -> bool:
         """Whether the map is fitted."""
-        return "_map" in self.__dict__
+        return "map_" in self.__dict__
 
     @property
     def _n_features_out(self) -> int:
@@ -181,7 +183,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def step(self) -> float:
         """Step of a fitted map, a power of two. All output values are multiples of the step."""
-        return self._map.quantum
+        return self.map_.quantum
 
     def fitted_on(self, X: Any) -> RandomFeatures:
         """Return a copy of this map if it is fitted, or else a map fitted to the given rows."""
@@ -216,8 +218,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         A batch is often predicted and then learned, so the mapped rows of the last small batch are cached.
         """
         if sp.issparse(X) or not 1 < len(X) <= _MAX_CACHED_ROWS:
-            return self._map.apply(X)
-        fitted, last = self._map, self.__dict__.get("_last_rows")
+            return self.map_.apply(X)
+        fitted, last = self.map_, self.__dict__.get("_last_rows")
         if last is not None and last[0] is fitted and np.array_equal(last[1], X):
             known: FloatArray = last[2]
             return known
@@ -226,25 +228,9 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self._last_rows = fitted, np.array(X), mapped  # a single assignment is thread-safe
         return mapped
 
-    def map_intermediates(self, X: FloatArray) -> FloatArray:
-        """Return, and cache, intermediate values of which the output features are linear functions."""
-        intermediates = self._map.map_intermediates(X)
-        if 1 < len(X) <= _MAX_CACHED_ROWS:
-            # A single assignment is thread-safe.
-            self._last_intermediates = self._map, np.array(X), intermediates
-        return intermediates
-
-    def native_intermediates(self) -> tuple[Any, ...]:
-        """Return function, arrays and numbers for the native call that computes :meth:`map_intermediates`."""
-        return self._map.native_intermediates()
-
-    def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients of intermediate values that give the same scores as those of the features."""
-        return self._map.coef_of_intermediates(coef)
-
     def typical_rows(self) -> FloatArray:
         """Return rows similar to those on which the map was fitted: its landmarks or its center."""
-        fitted = self._map
+        fitted = self.map_
         if not isinstance(fitted, LandmarkMap):
             return np.asarray(fitted.shift)[None]
         scale = np.where(fitted.scale == 0.0, np.inf, fitted.scale)
@@ -253,12 +239,12 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def explain_intermediates(
         self, X: FloatArray, coef: FloatArray, intercept: FloatArray, background: FloatArray
     ) -> Attribution:
-        """Return the contributions of features to ``map_intermediates(X) @ coef.T + intercept``.
+        """Return the contributions of features to ``map_.intermediates(X) @ coef.T + intercept``.
 
         Kernel values of landmarks in more than three features are products over the features, so their
         Shapley values are computed directly. For other maps, the function is evaluated at modified rows.
         """
-        fitted = self._map
+        fitted = self.map_
         if isinstance(fitted, LandmarkMap) and not fitted.euclidean:
             rows, other = ((part - fitted.shift) * fitted.scale for part in (X, sampled_rows(background)))
             halving = Kernel("laplacian", gamma=math.log(2.0))
@@ -266,25 +252,15 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 rows, halving, fitted.landmarks.T, coef * 2.0**KERNEL_BITS, intercept, background=other
             )
         return explain_function(
-            lambda rows: fitted.map_intermediates(rows) @ coef.T + intercept,
+            lambda rows: fitted.intermediates(rows) @ coef.T + intercept,
             X,
             background.mean(axis=0),
             np.flatnonzero(fitted.scale).tolist(),
         )
 
-    def map_rows_without_blas(self, X: FloatArray) -> FloatArray:
-        """Return the values of :meth:`map_rows`, bit-identical but computed without BLAS.
-
-        Threads of BLAS would slow down learners that run in parallel.
-        """
-        last = self.__dict__.get("_last_intermediates")
-        if last is not None and last[0] is self._map and np.array_equal(last[1], X):
-            return self._map.completed(last[2])
-        return self._map.completed(self._map.map_intermediates(X))
-
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        return {name: value for name, value in state.items() if not name.startswith("_last_")}
+        return {name: value for name, value in state.items() if name != "_last_rows"}
 
     def same_map(self, other: RandomFeatures | None) -> bool:
         """Return whether two fitted maps are bit-identical."""
@@ -316,8 +292,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _get_state(self) -> dict[str, Any]:
         if not self.is_fitted:
             return {}
-        name = next(name for name, kind in _MAPS.items() if isinstance(self._map, kind))
-        values = {field.name: getattr(self._map, field.name) for field in fields(self._map)}
+        name = next(name for name, kind in _MAPS.items() if isinstance(self.map_, kind))
+        values = {field.name: getattr(self.map_, field.name) for field in fields(self.map_)}
         return {"map": name, "n_features": int(self.n_features_in_), **values}
 
     def _set_state(self, state: dict[str, Any]) -> None:
@@ -325,8 +301,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             self.gamma = "rows"
         values = dict(state)
         name, self.n_features_in_ = values.pop("map"), int(values.pop("n_features"))
-        self._map = _legacy_map(name, values) if "mean" in values else _MAPS[name](**values)
-        if len(self._map.shift) != self.n_features_in_:
+        self.map_ = _legacy_map(name, values) if "mean" in values else _MAPS[name](**values)
+        if len(self.map_.shift) != self.n_features_in_:
             raise ValueError("the feature map and the model have different numbers of features")
 
 

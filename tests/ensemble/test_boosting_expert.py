@@ -10,7 +10,7 @@ import pytest
 
 from steelyard import StreamClassifier
 from steelyard.ensemble.experts import EXPERTS, boosting
-from steelyard.ensemble.trees import fit_trees
+from steelyard.ensemble.experts.boosting import fit_trees
 from steelyard.persistence import from_bytes, to_bytes
 
 TREES = [config.name for config in EXPERTS].index("trees")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
-from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.decision import prediction_sets
+from steelyard.ensemble.mixing import OnlineCalibration
 from steelyard.exceptions import ParameterError
 from steelyard.metrics import expected_calibration_error, log_loss_score, rate_interval
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard import _native
-from steelyard.ensemble.trees import TreeRule, fit_trees
+from steelyard.ensemble.experts.boosting import TreeRule, fit_trees
 from tests.ensemble.tree_reference import Booster, logistic, portable_log
 
 EARLIER_SUM = 1849.8414001935434

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from steelyard import StreamClassifier
 from steelyard.ensemble.experts import EXPERTS
-from steelyard.ensemble.experts.labels import LabelRun
+from steelyard.ensemble.scores import LabelRun
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.persistence import from_bytes, to_bytes
 

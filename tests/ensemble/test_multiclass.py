@@ -7,9 +7,10 @@ import pytest
 
 from steelyard import ProximalSVC, StreamClassifier
 from steelyard.ensemble.experts import EXPERTS, Expert
+from steelyard.ensemble.experts.base import CostBudget
 from steelyard.ensemble.multiclass import weigh_classes
-from steelyard.ensemble.score_buffer import ScoreBuffer
-from steelyard.ensemble.settings import SETTINGS, CostBudget
+from steelyard.ensemble.scores import ScoreBuffer
+from steelyard.ensemble.settings import SETTINGS
 from steelyard.persistence import from_bytes, to_bytes
 
 NAMES = [config.name for config in EXPERTS]

@@ -13,10 +13,12 @@ from scipy.special import ndtr
 
 import steelyard
 from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
-from steelyard.ensemble.calibration import ERROR, LEVELS, PrecisionLevels
 from steelyard.ensemble.online_threshold import (
+    ERROR,
+    LEVELS,
     AlarmLog,
     OnlineThreshold,
+    PrecisionLevels,
     balance_limits,
     event_level,
     plain_scores,

@@ -11,7 +11,7 @@ import pytest
 from steelyard import StreamClassifier
 from steelyard import _threads as module
 from steelyard._threads import run_tasks
-from steelyard.ensemble import snapshot as snapshot_module
+from steelyard.ensemble import mixing
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
 from steelyard.persistence import to_bytes
 from steelyard.streams import ImbalanceSchedule, KOILMixture
@@ -89,7 +89,7 @@ def test_scores_of_a_chunk_are_bit_identical_with_1_2_and_5_threads_and_row_by_r
     rows = X[1000 : 1000 + n]
     expected = np.concatenate([snapshot.raw_scores(row[None]) for row in rows])
     for n_threads in (1, 2, 5):
-        monkeypatch.setattr(snapshot_module, "num_threads", lambda n_threads=n_threads: n_threads)
+        monkeypatch.setattr(mixing, "num_threads", lambda n_threads=n_threads: n_threads)
         np.testing.assert_array_equal(snapshot.raw_scores(rows), expected)
 
 

@@ -12,13 +12,12 @@ from sklearn.metrics import roc_auc_score
 from steelyard import StreamClassifier
 from steelyard._concurrency import shallow_copy
 from steelyard.ensemble.experts import EXPERTS, Stream
-from steelyard.ensemble.experts.kernel import KernelExpert, evenly_sampled
-from steelyard.ensemble.experts.linear import LinearRule, MappedLinearRule
-from steelyard.ensemble.experts.neighbors import NearestNeighborRule
+from steelyard.ensemble.experts.base import CostBudget
+from steelyard.ensemble.experts.incremental import KernelExpert, LinearRule, MappedLinearRule, evenly_sampled
+from steelyard.ensemble.experts.lookup import NearestNeighborRule
 from steelyard.ensemble.mixing import weigh_experts
 from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows
-from steelyard.ensemble.score_buffer import ScoreBuffer, TwoSides, align
-from steelyard.ensemble.settings import CostBudget
+from steelyard.ensemble.scores import ScoreBuffer, TwoSides, align
 from steelyard.ensemble.views import HashedView, RankView, TransformedRows, Views
 from steelyard.features import RandomFeatures
 from steelyard.proximal import ProximalSVC
@@ -224,7 +223,7 @@ def test_cost_budget_of_long_stream_reduces_work_and_keeps_all_experts():
 
 
 def _stream(n_seen):
-    return Stream(RowBuffer.empty(3), 0, n_seen, n_seen - 100, Views(), CostBudget("auto", 2))
+    return Stream(RowBuffer.empty(3), 0, n_seen, Views(), CostBudget("auto", 2))
 
 
 @pytest.mark.parametrize(
@@ -377,10 +376,10 @@ def test_ranks_of_remembered_rows_equal_those_of_one_transformation():
         if step in {0, 20}:  # another transformation, after which no earlier rank is valid
             views = Views(RankView.fit(rows.block.X))
         n = 17 * (step + 1)
-        stream = Stream(rows, 0, n, n - 17, views, CostBudget("auto", 2))
+        stream = Stream(rows, 0, n, views, CostBudget("auto", 2))
         if step == 30:
             rows = rows.without(np.arange(n - 60, n - 50))
-            stream = Stream(rows, 0, n, n - 17, views, CostBudget("auto", 2))
+            stream = Stream(rows, 0, n, views, CostBudget("auto", 2))
         expert.update(stream)
         rule = expert.make_rule(stream)
         expected = TransformedRows(rows.at(expert.held).X, views).ranks

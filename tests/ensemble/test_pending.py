@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, StreamClassifier
-from steelyard.ensemble.experts.labels import LabelFrequencyRule
+from steelyard.ensemble.experts.lookup import LabelFrequencyRule
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows
 from steelyard.persistence import from_bytes, to_bytes

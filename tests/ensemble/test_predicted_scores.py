@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steelyard.ensemble.snapshot import PredictedScores
+from steelyard.ensemble.mixing import PredictedScores
 
 
 class _Reference:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from steelyard import StreamClassifier
-from steelyard.ensemble import mixing
+from steelyard.ensemble import scores
 from steelyard.ensemble.experts import EXPERTS
-from steelyard.ensemble.mixing import WeightCorrection
+from steelyard.ensemble.scores import WeightCorrection
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.persistence import from_bytes, to_bytes
 
@@ -40,8 +40,8 @@ def _remembered(z, y, block=100):
 
 def _solved(correction, weights, share, n_steps=5):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixing, "_CORRECTION_STEPS", n_steps)
-        patch.setattr(mixing, "SETTINGS", dataclasses.replace(SETTINGS, min_correction_rows=2))
+        patch.setattr(scores, "_CORRECTION_STEPS", n_steps)
+        patch.setattr(scores, "SETTINGS", dataclasses.replace(SETTINGS, min_correction_rows=2))
         return correction.solved(weights, share)
 
 

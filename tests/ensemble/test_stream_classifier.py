@@ -16,10 +16,10 @@ from sklearn.base import clone
 
 import steelyard
 from steelyard import ProximalSVC, StreamClassifier
-from steelyard.ensemble import snapshot as snapshot_module
+from steelyard.ensemble import mixing
 from steelyard.ensemble.experts import EXPERTS, boosting
+from steelyard.ensemble.mixing import EnsembleSnapshot, PredictedScores
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.snapshot import EnsembleSnapshot, PredictedScores
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import g_mean_score, roc_auc_score
 from steelyard.persistence import from_bytes, to_bytes
@@ -357,7 +357,7 @@ def test_second_prediction_of_the_same_rows_does_not_score_them_again(curved, mo
 
 
 def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
-    monkeypatch.setattr(snapshot_module, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
+    monkeypatch.setattr(mixing, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
     predicted = PredictedScores()
     for begin in range(0, 200, 20):
         predicted.keep(np.arange(begin, begin + 20, dtype=np.uint64), [0, 1], np.zeros((20, 3, 1)))
@@ -396,9 +396,9 @@ def test_delay_of_labels_is_the_number_of_rows_predicted_since():
 def test_late_labels_reduce_the_weight_of_experts_with_short_memories(curved):
     X, y = curved
     model = _run(StreamClassifier(), X[:1000], y[:1000])[1]
-    weights = model._ensemble._new_weights(model._ensemble._has_rule()).weights
+    weights = model._ensemble._new_weights(model._ensemble._has_rule()).weights.weights
     model._ensemble.predicted.delay_rows = 3000
-    late = model._ensemble._new_weights(model._ensemble._has_rule()).weights
+    late = model._ensemble._new_weights(model._ensemble._has_rule()).weights.weights
     kernel, mapped = NAMES.index("kernel"), NAMES.index("mapped")  # the last 1,000 rows, and all rows
     assert weights[kernel] > 0.1
     assert weights[mapped] > 0.1

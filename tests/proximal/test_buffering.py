@@ -37,10 +37,10 @@ def test_columns_that_are_constant_in_the_first_rows_are_used():
     X[:150, 5:] = 0.0
     y = (X[:, 10] * X[:, 11] > 0.8).astype(int)
     model = streamed(learner(C=100.0), X[:2000], y[:2000], 100)
-    assert np.count_nonzero(model._state.feature_map._map.scale) == 30
+    assert np.count_nonzero(model._state.feature_map.map_.scale) == 30
     fitted_early = ProximalSVC(C=100.0, feature_map=RandomFeatures(40).fit(X[:100]))
     early = streamed(fitted_early, X[:2000], y[:2000], 100)
-    assert np.count_nonzero(early._state.feature_map._map.scale) == 5
+    assert np.count_nonzero(early._state.feature_map.map_.scale) == 5
     scores = [roc_auc_score(y[2000:], m.decision_function(X[2000:])) for m in (model, early)]
     assert scores[0] > scores[1] + 0.02
 

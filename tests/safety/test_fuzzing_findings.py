@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from steelyard import KOIL, AlignedSVC, IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
 from steelyard._labels import LabelEncoder
 from steelyard.cli.app import main
-from steelyard.ensemble.experts.linear import LinearRule
+from steelyard.ensemble.experts.incremental import LinearRule
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, ParameterError, SteelyardError
 from steelyard.feature_maps import FourierMap
 from steelyard.federated import SiteUpdate, site_update
@@ -41,7 +41,7 @@ def test_label_code_out_of_range_in_file_raises():
 
 @pytest.mark.parametrize("quantum", [0.0, np.nan, np.inf, -1.0, 0.3])
 def test_feature_map_step_must_be_a_power_of_two(quantum):
-    made = RandomFeatures(4, kind="rbf", random_state=0).fit(X)._map
+    made = RandomFeatures(4, kind="rbf", random_state=0).fit(X).map_
     assert isinstance(made, FourierMap)
     with pytest.raises(ValueError, match="power of two"):
         FourierMap(made.shift, made.scale, made.weights, made.starts, quantum, made.height)
@@ -255,7 +255,7 @@ def test_statistics_message_with_partial_folds_raises():
 
 
 def test_feature_map_height_and_step_must_be_scalars():
-    made = RandomFeatures(4, kind="rbf", random_state=0).fit(X)._map
+    made = RandomFeatures(4, kind="rbf", random_state=0).fit(X).map_
     assert isinstance(made, FourierMap)
     parts = (made.shift, made.scale, made.weights, made.starts)
     for numbers in ((made.quantum, [made.height]), ([made.quantum], made.height)):

@@ -146,7 +146,7 @@ def _proximal(model: ProximalSVC, graph: _Graph) -> str:
 
 
 def _mapped(features: RandomFeatures, graph: _Graph) -> str:
-    fitted = features._map
+    fitted = features.map_
     scaled = graph("Mul", graph("Sub", "X", fitted.shift), fitted.scale)
     if isinstance(fitted, LandmarkMap):
         return _landmarks(fitted, scaled, graph)

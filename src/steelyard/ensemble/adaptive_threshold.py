@@ -27,11 +27,10 @@ from steelyard._validation import (
 from steelyard.base import BatchLearner, Label, Traits, fitted_property, sorted_classes
 from steelyard.ensemble.decision import DecisionState, RowCosts, ThresholdedClassifier
 from steelyard.ensemble.explanation import transformed
-from steelyard.ensemble.mixing import weigh
+from steelyard.ensemble.mixing import EnsembleSnapshot, weigh
 from steelyard.ensemble.online_threshold import Combine, Keys, OnlineThreshold, plain_scores
-from steelyard.ensemble.score_buffer import ScoreBuffer, align
+from steelyard.ensemble.scores import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.views import Views
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
 from steelyard.explanation.attribution import Attribution

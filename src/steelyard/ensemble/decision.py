@@ -1,7 +1,7 @@
 """Decisions of StreamClassifier and AdaptiveThresholdClassifier: from scores to labels.
 
-This module has the learned state of decisions (positive class, target rate, calibration, costs), prediction
-sets, and the base class of both classifiers.
+This module has the learned state of decisions (positive class, target rate, costs), prediction sets, and the
+base class of both classifiers.
 """
 
 from __future__ import annotations
@@ -21,16 +21,12 @@ from steelyard._labels import Label, winners
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import check_started, checked_times
 from steelyard.base import Learner, snapshot_read
-from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.online_threshold import Combine, Keys, OnlineThreshold, RealisedRate, is_promise
-from steelyard.ensemble.row_buffer import Block
-from steelyard.ensemble.snapshot import EnsembleSnapshot, ExpertWeights
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.thresholds import alarm_indices
 
 _HALF_LIFE_ROWS = 1000.0  # half-life of the mean costs, in rows of the same class
 _SET_HALF_LIFE_ROWS = 200.0  # half-life of the weights of prediction sets, in rows of the same class
-_MIN_SHARE = 1e-6  # smallest class share in the prior log-odds
 
 
 def is_prices(goal: object) -> bool:
@@ -93,8 +89,6 @@ class DecisionState:
     positive: Label | None = None  # the positive class at the last update of the expert weights
     # None if the goal is no target rate; a learning call copies it first.
     online_threshold: OnlineThreshold | None = None
-    # Calibration of the log-odds of two classes.
-    calibration: OnlineCalibration = field(default_factory=OnlineCalibration)
     row_costs: RowCosts = field(default_factory=RowCosts)  # mean costs of recent rows
 
     def with_goal(self, goal: Any, is_mirrored: bool | None = None) -> DecisionState:
@@ -110,19 +104,6 @@ class DecisionState:
         later = shallow_copy(current) if is_same else OnlineThreshold(goal, sign)
         return replace(self, online_threshold=later)
 
-    def after(
-        self, snapshot: EnsembleSnapshot, block: Block, totals: FloatArray, shares: FloatArray
-    ) -> DecisionState:
-        """Return the state updated with rows of two classes, their combined scores, and class shares."""
-        promise = self.online_threshold
-        if promise is not None:
-            is_positive = block.codes == snapshot.classes[0 if promise.sign < 0.0 else 1]
-            promise.learn(totals, snapshot.threshold, block.keys, is_positive)
-        if not isinstance(snapshot.weights, ExpertWeights):
-            return self
-        log_odds, is_second = totals + _log_odds(shares), block.codes == snapshot.classes[1]
-        return replace(self, calibration=self.calibration.after(log_odds, is_second))
-
     def goal_for(self, threshold: Any, labels: Sequence[Label]) -> Any:
         """Return the goal for choosing the threshold between the given classes."""
         if is_prices(threshold) and len(labels) == 2:
@@ -135,21 +116,6 @@ class DecisionState:
     def is_mirrored(self, labels: Sequence[Label] | NDArray[Any]) -> bool:
         """Return whether the first of two classes is the positive one."""
         return len(labels) == 2 and bool(labels[0] == self.positive)
-
-    def log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray, shares: FloatArray) -> FloatArray:
-        """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
-        weights = snapshot.weights
-        if not isinstance(weights, ExpertWeights):
-            return snapshot.log_odds(decisions)
-        prior = _log_odds(shares)
-        second = self.calibration.log_odds(weights.totals_of(decisions[:, 0]) + prior) - prior
-        return np.stack([np.zeros_like(second), second], axis=1)
-
-
-def _log_odds(shares: FloatArray) -> float:
-    """Return the log-odds of the second of two classes with the given shares."""
-    first, second = np.maximum(shares, _MIN_SHARE)
-    return float(np.log(second / first))
 
 
 class ThresholdedClassifier(Learner):

@@ -20,18 +20,24 @@ from steelyard._validation import check_ascending, checked_times
 from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
 from steelyard.ensemble.decision import DecisionState
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
-from steelyard.ensemble.experts.labels import LabelRun
+from steelyard.ensemble.experts.base import CostBudget
 from steelyard.ensemble.layout import Layout
-from steelyard.ensemble.mixing import WeightCorrection, weigh
+from steelyard.ensemble.mixing import (
+    EnsembleSnapshot,
+    ExpertWeights,
+    OnlineCalibration,
+    PredictedScores,
+    weigh,
+)
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, last_rows, union_of_rows
-from steelyard.ensemble.row_input import RowInput
-from steelyard.ensemble.score_buffer import ScoreBuffer, align
-from steelyard.ensemble.settings import SETTINGS, CostBudget, n_planes
-from steelyard.ensemble.snapshot import EnsembleSnapshot, ExpertWeights, PredictedScores
-from steelyard.ensemble.views import Views
+from steelyard.ensemble.scores import LabelRun, ScoreBuffer, WeightCorrection, align, n_planes
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.views import RowInput, Views
 from steelyard.exceptions import DataError
 from steelyard.windowing.sliding import window_size
+
+_MIN_SHARE = 1e-6  # smallest class share in the prior log-odds
 
 
 class EnsembleParams(NamedTuple):
@@ -46,6 +52,15 @@ class EnsembleParams(NamedTuple):
     def window_size(self) -> int | timedelta | None:
         """Return the window as a number of rows or a duration, or None for all rows."""
         return None if self.window == "auto" else window_size(self.window)
+
+
+class _Weighed(NamedTuple):
+    """Weights of the experts, and the state that changes when they are computed."""
+
+    weights: ExpertWeights | MulticlassWeights | None
+    decision: DecisionState
+    correction: WeightCorrection
+    weighed_at: int
 
 
 class ExpertEnsemble:
@@ -76,6 +91,7 @@ class ExpertEnsemble:
         self.drift = DriftDetector()  # a drift shortens the score buffer
         self.label_run = LabelRun()
         self.decision = DecisionState().with_goal(params.threshold)
+        self.calibration = OnlineCalibration()  # calibration of the combined log-odds of two classes
         self.changes = ChangeMonitor()  # changes of columns and classes, shown in reports
         self.snapshot = EnsembleSnapshot([], np.zeros(0), [None] * len(EXPERTS), None, self.views)
         self._known_budget: CostBudget | None = None
@@ -119,6 +135,20 @@ class ExpertEnsemble:
             return self.recent_scores.shares(extra_rows=1.0)
         counts = self.counts[self.snapshot.classes].astype(np.float64)
         return counts / max(counts.sum(), 1.0)
+
+    def _prior_log_odds(self) -> float:
+        """Return the log-odds of the second of two classes, from the class shares among recent rows."""
+        first, second = np.maximum(self.shares(), _MIN_SHARE)
+        return float(np.log(second / first))
+
+    def log_odds(self, decisions: FloatArray) -> FloatArray:
+        """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
+        weights = self.snapshot.weights
+        if not isinstance(weights, ExpertWeights):
+            return self.snapshot.log_odds(decisions)
+        prior = self._prior_log_odds()
+        second = self.calibration.log_odds(weights.totals_of(decisions[:, 0]) + prior) - prior
+        return np.stack([np.zeros_like(second), second], axis=1)
 
     def find_positive(self) -> Label | None:
         """Return the positive class, or None if it is unknown or there are not exactly two classes."""
@@ -168,7 +198,8 @@ class ExpertEnsemble:
 
     def change(self, added: Block | None, forgotten: Block | None) -> None:
         """Learn some rows and forget others. A few new rows may stay buffered until more rows arrive."""
-        if forgotten is None and added is not None and self._add_pending(added):
+        is_small = added is not None and forgotten is None and len(added) < SETTINGS.pending_rows
+        if added is not None and is_small and self._add_pending(added):
             if self.pending.n_rows < SETTINGS.pending_rows:
                 return
             added = None
@@ -196,7 +227,6 @@ class ExpertEnsemble:
         n = len(block)
         if not (
             self.pending.n_rows + n <= min(SETTINGS.pending_rows, self.n_seen // 20)
-            and n < SETTINGS.pending_rows
             and len(self.snapshot.classes) > 1
             and self.params.window == "auto"
             and self.counts.size == len(self.labels)
@@ -214,9 +244,9 @@ class ExpertEnsemble:
 
         With ``may_defer``, a long fit that begins now may end after a later block.
         """
-        stream = self._record(block, scores, may_defer=may_defer)
-        weights = self._update_and_weigh(stream, block, scores)
-        self._publish(stream, weights)
+        stream, due = self._record(block, scores, may_defer=may_defer)
+        weighed = self._update_and_weigh(stream, due, block, scores)
+        self._publish(stream, weighed)
 
     def _score(self, block: Block) -> FloatArray | None:
         """Return the scores of all experts before the rows are learned, or None while there is one class.
@@ -235,8 +265,13 @@ class ExpertEnsemble:
             scores[is_new] = snapshot.raw_scores(new.X, new.wide)
         return scores
 
-    def _record(self, block: Block, scores: FloatArray | None, *, may_defer: bool) -> Stream:
-        """Add rows to the row buffer, compare decisions with labels, and adjust window and views."""
+    def _record(
+        self, block: Block, scores: FloatArray | None, *, may_defer: bool
+    ) -> tuple[Stream, set[Expert]]:
+        """Add rows to the row buffer, compare decisions with labels, and adjust window and views.
+
+        Returns the stream and the experts that are due to learn.
+        """
         n_before, known_classes = self.n_seen, self.snapshot.classes
         self.n_seen += len(block)
         if scores is not None:
@@ -252,18 +287,21 @@ class ExpertEnsemble:
         if any(self.views_at < n <= self.n_seen for n in SETTINGS.view_rows):
             self._fit_views(budget)
         stream = self.stream(budget, n_before, new_class=classes != known_classes, may_defer=may_defer)
-        for expert in self.experts:
-            if expert.is_enabled:
-                expert.observe(block, stream)
-        return stream
+        enabled = [expert for expert in self.experts if expert.is_enabled]
+        due = {expert for expert in enabled if expert.observe(block, stream) or stream.new_class}
+        return stream, due
 
     def _record_decisions(self, block: Block, scores: FloatArray) -> None:
         """Compare the decisions for labelled rows with the labels: calibration, target rate, drift."""
         snapshot, codes = self.snapshot, block.codes
         if len(snapshot.classes) == 2:
             totals, threshold = snapshot.totals(scores), snapshot.threshold
-            self.decision = self.decision.after(snapshot, block, totals, self.shares())
-            first, second = snapshot.classes
+            promise, (first, second) = self.decision.online_threshold, snapshot.classes
+            if promise is not None:
+                is_positive = codes == (first if promise.sign < 0.0 else second)
+                promise.learn(totals, threshold, block.keys, is_positive)
+            if isinstance(snapshot.weights, ExpertWeights):
+                self.calibration = self.calibration.after(totals + self._prior_log_odds(), codes == second)
             predicted = np.where(totals > (0.0 if np.isnan(threshold) else threshold), second, first)
         else:
             predicted = snapshot.predict_codes(scores)
@@ -312,8 +350,8 @@ class ExpertEnsemble:
             recent.shorten()
 
     def _update_and_weigh(
-        self, stream: Stream, block: Block, scores: FloatArray | None
-    ) -> ExpertWeights | MulticlassWeights | None:
+        self, stream: Stream, due: set[Expert], block: Block, scores: FloatArray | None
+    ) -> _Weighed:
         """Update the experts that are due and derive their rules; record scores and weigh in parallel.
 
         Expensive experts are updated in parallel. The weights depend on the recent scores and on which
@@ -322,7 +360,6 @@ class ExpertEnsemble:
         """
         has_rule = self._has_rule()
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
-        due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
 
         def update(experts: list[Expert]) -> None:
             for expert in experts:
@@ -339,37 +376,29 @@ class ExpertEnsemble:
         expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -(e.window_rows or np.inf)))
         cheap = [expert for expert in ready if expert not in expensive]
 
-        def record_and_weigh() -> Any:
+        def record_and_weigh() -> _Weighed:
             self._record_scores(block, scores, self.class_codes() if stream.budget.weighs_experts else [])
-            before = self.weighed_at, self.decision, self.correction
-            return before, self._weigh(stream, has_rule)
+            return self._weigh(stream, has_rule)
 
+        X, names = self.input.monitored(block.X, has_gaps=self.views.layout is not None)
+        monitor = partial(self.changes.after, X, block.codes, self.labels, names, block.times)
         tasks: list[Callable[[], Any]] = [
-            *(partial(update, [expert]) for expert in expensive if not expert.may_wait),
+            *(partial(update, [expert]) for expert in expensive if expert.next_fit is None),
             record_and_weigh,
             partial(one_thread()(update), cheap),
-            partial(self._monitor, block),
-            *(partial(update, [expert]) for expert in expensive if expert.may_wait),
+            monitor,
+            *(partial(update, [expert]) for expert in expensive if expert.next_fit is not None),
         ]
-        n_new = stream.n_seen - stream.n_before
-        is_parallel = bool(expensive) and n_new >= SETTINGS.min_rows_for_threads
-        before, weights = run_tasks(tasks, parallel=is_parallel)[tasks.index(record_and_weigh)]
-        if self._has_rule() != has_rule:
-            self.weighed_at, self.decision, self.correction = before
-            weights = self._weigh(stream, self._has_rule())
-        result: ExpertWeights | MulticlassWeights | None = weights
-        return result
+        is_parallel = bool(expensive) and len(block) >= SETTINGS.min_rows_for_threads
+        results = dict(zip(tasks, run_tasks(tasks, parallel=is_parallel), strict=True))
+        self.changes, weighed = results[monitor], results[record_and_weigh]
+        return weighed if self._has_rule() == has_rule else self._weigh(stream, self._has_rule())
 
     def _has_rule(self) -> list[bool]:
         """Return for each expert whether it can predict."""
         return [expert.rule is not None for expert in self.experts]
 
-    def _monitor(self, block: Block) -> None:
-        """Test the columns and class frequencies of new rows for changes."""
-        X, names = self.input.monitored(block.X, has_gaps=self.views.layout is not None)
-        self.changes = self.changes.after(X, block.codes, self.labels, names, block.times)
-
-    def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
+    def _weigh(self, stream: Stream, has_rule: list[bool]) -> _Weighed:
         """Return new weights if enough rows have arrived since the last update, else the current weights."""
         budget, classes = stream.budget, self.class_codes()
         waited = self.n_seen - self.weighed_at
@@ -380,29 +409,28 @@ class ExpertEnsemble:
         if waited >= wait or (stream.new_class and len(classes) <= 3):
             return self._new_weights(has_rule)
         snapshot = self.snapshot
-        return snapshot.weights if classes == snapshot.classes else snapshot.weights_for(classes)
+        weights = snapshot.weights if classes == snapshot.classes else snapshot.weights_for(classes)
+        return _Weighed(weights, self.decision, self.correction, self.weighed_at)
 
-    def _new_weights(self, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
+    def _new_weights(self, has_rule: list[bool]) -> _Weighed:
         """Return weights computed from the recent scores. Experts without a rule get weight 0."""
-        self.weighed_at = self.n_seen
         delay_rows = min(self.predicted.delay_rows, SETTINGS.max_delay_rows)
         priors = np.array(
             [self._prior(*pair, delay_rows) for pair in zip(self.experts, has_rule, strict=True)]
         )
         labels = self.labels_of(self.recent_scores.classes)
         decision = replace(self.decision, positive=self.find_positive())
-        self.decision = decision.with_goal(self.params.threshold, decision.is_mirrored(labels))
+        decision = decision.with_goal(self.params.threshold, decision.is_mirrored(labels))
         weights = weigh(
             self.recent_scores,
-            self.decision.goal_for(self.params.threshold, labels),
+            decision.goal_for(self.params.threshold, labels),
             priors,
             is_long=self.n_seen >= SETTINGS.long_stream_rows,
-            is_mirrored=self.decision.is_mirrored(labels),
+            is_mirrored=decision.is_mirrored(labels),
             correction=self.correction,
         )
-        if isinstance(weights, ExpertWeights) and weights.correction is not None:
-            self.correction = weights.correction
-        return weights
+        correction = weights.correction if isinstance(weights, ExpertWeights) else None
+        return _Weighed(weights, decision, correction or self.correction, self.n_seen)
 
     def _prior(self, expert: Expert, has_rule: bool, delay_rows: int) -> float:
         """Return the prior weight of an expert, or 0 if it cannot predict."""
@@ -412,8 +440,9 @@ class ExpertEnsemble:
         # An expert whose memory is short compared with the delay of the labels is outdated.
         return expert.config.prior / (1.0 + delay_rows / (expert.window_rows or np.inf))
 
-    def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
+    def _publish(self, stream: Stream, weighed: _Weighed) -> None:
         """Make the new rules and weights visible to predictions."""
+        weights, self.decision, self.correction, self.weighed_at = weighed
         promise = self.decision.online_threshold
         if promise is not None and isinstance(weights, ExpertWeights):
             threshold = promise.decision_threshold(weights.scores)
@@ -481,8 +510,9 @@ class ExpertEnsemble:
     def stream(self, budget: CostBudget | None = None, n_before: int | None = None, **flags: bool) -> Stream:
         """Return the stream as experts see it; by default between two calls, after all rows were learned."""
         budget, n_before = budget or self._budget(), self.n_seen if n_before is None else n_before
+        flags["completes_batch"] = self.n_seen // budget.batch_rows != n_before // budget.batch_rows
         seed = self.params.random_state
-        return Stream(self.rows, self.window_start, self.n_seen, n_before, self.views, budget, seed, **flags)
+        return Stream(self.rows, self.window_start, self.n_seen, self.views, budget, seed, **flags)
 
     # -- forgetting ---------------------------------------------------------------------------------
 

@@ -20,14 +20,13 @@ from steelyard._deprecation import renamed_attribute
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
+from steelyard.ensemble.mixing import EnsembleSnapshot, ExpertWeights
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import RealisedRate, is_promise
 from steelyard.ensemble.row_buffer import Block, last_rows
-from steelyard.ensemble.row_input import has_feature_names
-from steelyard.ensemble.score_buffer import align
+from steelyard.ensemble.scores import align
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.snapshot import EnsembleSnapshot, ExpertWeights
-from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows
+from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows, has_feature_names
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_softmax, sampled_rows
 from steelyard.explanation.neighbors import Change, RememberedRows

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.score_buffer import ScoreBuffer, with_new_experts
+from steelyard.ensemble.scores import ScoreBuffer, with_new_experts
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.thresholds import choose_threshold
 

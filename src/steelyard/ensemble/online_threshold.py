@@ -7,17 +7,17 @@ events (alarms, or missed positives) minus the target number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from steelyard import _native
 from steelyard._concurrency import lock_of, state_without_lock
 from steelyard._types import FloatArray
-from steelyard.ensemble.calibration import ExpectedRecall, PrecisionLevels
-from steelyard.ensemble.snapshot import PredictedScores
+from steelyard.ensemble.mixing import OnlineCalibration, PredictedScores
 from steelyard.exceptions import DataError
 from steelyard.metrics.formulas import rate_interval
 from steelyard.thresholds import choose_threshold
@@ -34,6 +34,8 @@ _NO_ALARM_FACTOR = 1e6  # the threshold for no alarms is this multiple of the la
 _IDLE_BALANCE = -0.7  # lowest balance after a period without rows, in multiples of the tolerance
 _RECENT_ROWS = 2000  # number of predicted rows whose scores are kept
 _MIN_RECENT_ROWS = 200  # with fewer predicted rows, labelled rows are used instead
+_EXPECTED_ROWS = 1000  # number of predicted rows among which the expected recall is computed
+_MIN_SHARE = 1e-6  # smallest share of positives in the prior log-odds
 _REFRESH_ROWS = 50  # number of new rows after which the recent scores are sorted again
 _GAP_HALF_LIFE_ROWS = 5000.0  # half-life of the decayed mean time between rows
 # Maximum number of entries of AlarmLog._excess; beyond it, every second entry is dropped.
@@ -41,6 +43,12 @@ _MAX_EXCESS_ENTRIES = 1000
 # Attributes of both classes in files.
 _LOG_NUMBERS = ("n_rows", "n_alarms", "balance", "last_time", "seconds_per_row")
 _NUMBERS = ("n_positives", "n_found", "n_labelled_alarms", "balance", "delay")
+
+LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would raise alarms
+ERROR = 0.05  # maximum probability of ever accepting a level with a precision below the target
+_ACCEPTING_WEALTH = len(LEVELS) / ERROR
+_BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # bets as fractions of the largest possible bet
+_MAX_EXCESS = np.exp(2.0)  # limit of the wealth, as a multiple of the wealth at which a level is accepted
 
 
 def is_promise(goal: object) -> bool:
@@ -106,6 +114,87 @@ def balance_limits(tails: FloatArray, target: float, tolerance: float) -> FloatA
     with np.errstate(divide="ignore"):
         size = np.maximum(logit(target), -1e300) - logit(tails)
     return np.asarray(tolerance * (2.0 / np.pi) * np.arctan(size))
+
+
+@dataclass(frozen=True)
+class ExpectedRecall:
+    """Calibrated probabilities of scores, and the threshold with a given expected recall; immutable."""
+
+    # Calibration of the log-odds of :meth:`_log_odds`.
+    calibration: OnlineCalibration = field(default_factory=OnlineCalibration)
+    # The log-odds slope * (score - centre) / scale + bias are fitted to recent labelled scores.
+    centre: float = 0.0
+    scale: float = 1.0
+    slope: float = 1.0
+    bias: float = 0.0
+
+    def fitted(self, positive: FloatArray, negative: FloatArray, share: float) -> ExpectedRecall:
+        """Return the state for new recent scores of both classes and a share of positives."""
+        scores = np.concatenate([positive, negative])
+        centre, scale = float(scores.mean()), float(scores.std()) or 1.0
+        slope, bias = _native.platt_scaling((scores - centre) / scale, len(positive))
+        bias += float(logit(np.clip(share, _MIN_SHARE, 1.0 - _MIN_SHARE)))
+        return replace(self, centre=centre, scale=scale, slope=slope, bias=bias)
+
+    def _log_odds(self, scores: FloatArray) -> FloatArray:
+        return np.asarray(self.slope * (scores - self.centre) / self.scale + self.bias)
+
+    def after(self, scores: FloatArray, is_positive: Any) -> ExpectedRecall:
+        """Return the state updated with labelled rows and their out-of-sample scores."""
+        return replace(self, calibration=self.calibration.after(self._log_odds(scores), is_positive))
+
+    def probabilities(self, scores: FloatArray) -> FloatArray:
+        """Return the calibrated probabilities that rows with these scores are positive."""
+        return np.asarray(expit(self.calibration.log_odds(self._log_odds(scores))))
+
+    @staticmethod
+    def threshold(scores: FloatArray, probabilities: FloatArray, miss_share: float) -> float:
+        """Return the largest threshold that misses at most ``miss_share``; inf with few predicted rows."""
+        if len(scores) < _MIN_RECENT_ROWS:
+            return np.inf
+        scores, probabilities = scores[-_EXPECTED_ROWS:], probabilities[-_EXPECTED_ROWS:]
+        order = np.argsort(scores)
+        missed = np.cumsum(probabilities[order])
+        n_missed = int(np.searchsorted(missed, miss_share * missed[-1], side="right"))
+        return float(np.nextafter(scores[order[min(n_missed, len(order) - 1)]], -np.inf))
+
+    @classmethod
+    def from_state(cls, calibration: Mapping[str, Any] | None, sides: Any) -> ExpectedRecall:
+        """Restore the state from the state of the calibration and the recent scores, if there are any."""
+        made = cls(OnlineCalibration.from_state(calibration))
+        return made if sides is None else made.fitted(*sides)
+
+
+@dataclass(frozen=True)
+class PrecisionLevels:
+    """Betting tests for several levels: is the precision of the top share of the rows above the target?
+
+    The wealth is a supermartingale if the precision is at most the target, so it rarely exceeds the accepting
+    wealth (Ville's inequality). A limit of the wealth lets a few false alarms revoke the acceptance.
+    """
+
+    target: float  # the target precision
+    wealth: FloatArray = field(default_factory=lambda: np.ones((len(LEVELS), len(_BETS))))
+
+    def __post_init__(self) -> None:
+        if self.wealth.shape != (len(LEVELS), len(_BETS)) or not (self.wealth >= 0.0).all():
+            raise ValueError("corrupt precision levels: expected one wealth for each level and bet")
+
+    def after(self, tails: FloatArray, is_positive: NDArray[np.bool_]) -> PrecisionLevels:
+        """Return the tests updated with labelled rows. ``tails`` are shares of rows with higher scores."""
+        wealth, limit = self.wealth.copy(), _MAX_EXCESS * _ACCEPTING_WEALTH
+        bets = _BETS / max(self.target, 1e-9)  # every bet is below 1 / target, so the wealth stays positive
+        factors = {flag: 1.0 + bets * (float(flag) - self.target) for flag in (False, True)}
+        first = np.searchsorted(LEVELS, tails, side="left")  # index of the first level that contains the row
+        for begin, flag in zip(first.tolist(), is_positive.tolist(), strict=True):
+            if begin < len(LEVELS):
+                wealth[begin:] = np.minimum(wealth[begin:] * factors[flag], limit)
+        return PrecisionLevels(self.target, wealth)
+
+    def largest(self) -> float | None:
+        """Return the largest accepted level, or None if no level is accepted."""
+        accepted = np.flatnonzero(self.wealth.mean(axis=1) >= _ACCEPTING_WEALTH)
+        return float(LEVELS[accepted[-1]]) if len(accepted) else None
 
 
 class AlarmLog:

@@ -15,8 +15,8 @@ from steelyard._labels import encode_labels
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import Batch
 from steelyard.ensemble.layout import Layout
-from steelyard.ensemble.row_input import row_keys
-from steelyard.ensemble.score_buffer import with_new_experts
+from steelyard.ensemble.scores import with_new_experts
+from steelyard.ensemble.views import row_keys
 
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")

@@ -7,20 +7,16 @@ from typing import Any
 import numpy as np
 
 from steelyard._labels import restored_labels
-from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
 from steelyard.ensemble.decision import DecisionState, RowCosts
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts import EXPERTS
-from steelyard.ensemble.experts.labels import LabelRun
-from steelyard.ensemble.mixing import WeightCorrection
+from steelyard.ensemble.mixing import ExpertWeights, OnlineCalibration
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import PendingRows, RowBuffer
-from steelyard.ensemble.row_input import RowInput
-from steelyard.ensemble.score_buffer import ScoreBuffer
-from steelyard.ensemble.snapshot import ExpertWeights
-from steelyard.ensemble.views import Views
+from steelyard.ensemble.scores import LabelRun, ScoreBuffer, WeightCorrection
+from steelyard.ensemble.views import RowInput, Views
 
 
 def get_state(ensemble: ExpertEnsemble) -> dict[str, Any]:
@@ -53,7 +49,7 @@ def get_state(ensemble: ExpertEnsemble) -> dict[str, Any]:
         "experts": [expert.get_state() for expert in ensemble.copied_experts()],
         "judgement": None if weights is None else weights.get_state(),
         "row_costs": decision.row_costs.get_state(),
-        "calibration": decision.calibration.get_state(),
+        "calibration": ensemble.calibration.get_state(),
         "promise": None if promise is None else promise.get_state(),
         "positive": decision.positive,
         "first_width": ensemble.input.first_width,
@@ -94,9 +90,9 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
         state.get("positive"),
         # Files of version 0.2 have no online threshold: it starts with the first rows that are learned.
         OnlineThreshold.from_state(state.get("promise")),
-        OnlineCalibration.from_state(state.get("calibration")),
         RowCosts.from_state(state.get("row_costs")),
     )
+    ensemble.calibration = OnlineCalibration.from_state(state.get("calibration"))
     ensemble.pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS), ensemble.views.layout)
     if ensemble.pending.n_rows:
         ensemble.snapshot = ensemble.snapshot.after_labels(ensemble.pending.codes())

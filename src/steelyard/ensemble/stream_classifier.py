@@ -33,7 +33,7 @@ from steelyard.base import (
 )
 from steelyard.ensemble.decision import DecisionState, ThresholdedClassifier
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
-from steelyard.ensemble.experts.linear import LinearExpert
+from steelyard.ensemble.experts.incremental import LinearExpert
 from steelyard.ensemble.explanation import (
     attribution,
     explain_ensemble,
@@ -44,8 +44,8 @@ from steelyard.ensemble.explanation import (
 )
 from steelyard.ensemble.online_threshold import Combine
 from steelyard.ensemble.row_buffer import Block
-from steelyard.ensemble.row_input import RowInput, has_feature_names, row_keys
 from steelyard.ensemble.state import get_state, restored_ensemble
+from steelyard.ensemble.views import RowInput, has_feature_names, row_keys
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
@@ -442,7 +442,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         factors = prior_factors(prior, labels, ensemble.shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        log_odds = ensemble.decision.log_odds(snapshot, scores, ensemble.shares())
+        log_odds = ensemble.log_odds(scores)
         powers = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
         powers = powers if factors is None else powers * factors
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)

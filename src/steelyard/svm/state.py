@@ -253,10 +253,17 @@ class SupportState:
         cached = self._predictor
         if cached is None or cached.version != self._solver.version or cached.threshold != threshold:
             with lock:
-                expansion = self._expand()
-                if threshold == "gmean" and self._solver.n_problems:
-                    thresholds = self._gmean_thresholds(expansion)
-                    expansion = replace(expansion, intercept=expansion.intercept - thresholds)
+                if self._solver.n_problems:
+                    # One native call replaces ten NumPy calls, which makes predictions of single rows fast.
+                    vectors, coef, intercept = self._solver.support()
+                    samples = vectors if self.catalogue is None else self.catalogue.at(vectors)
+                    expansion = KernelExpansion(self.kernel, samples, coef, intercept)
+                    if threshold == "gmean":
+                        intercept = intercept - self._gmean_thresholds(expansion)
+                        expansion = replace(expansion, intercept=intercept)
+                else:
+                    no_rows = self._samples()[:0]
+                    expansion = KernelExpansion(self.kernel, no_rows, np.empty((1, 0)), np.zeros(1))
                 classes = self._classes_of(self.labels)[0]
                 cached = self._predictor = Predictor(self._solver.version, threshold, classes, expansion)
         return cached
@@ -291,15 +298,6 @@ class SupportState:
             positive = codes == self._solver.positive(problem)
             thresholds.append(smooth_gmean_threshold(without[~positive], without[positive]))
         return np.array(thresholds)
-
-    def _expand(self) -> KernelExpansion:
-        """Return the decision functions of all problems, or a constant 0 if there are no problems."""
-        if self._solver.n_problems == 0:
-            return KernelExpansion(self.kernel, self._samples()[:0], np.empty((1, 0)), np.zeros(1))
-        # One native call replaces ten NumPy calls, which makes predictions of single rows fast.
-        vectors, coef, intercept = self._solver.support()
-        samples = vectors if self.catalogue is None else self.catalogue.at(vectors)
-        return KernelExpansion(self.kernel, samples, coef, intercept)
 
     def support(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the row numbers of the support vectors of all problems, and the codes of their labels."""

@@ -11,10 +11,13 @@ from functools import partial
 
 from steelyard.ensemble.experts.base import Expert, ExpertConfig, Rule, Stream
 from steelyard.ensemble.experts.boosting import BoostingExpert
-from steelyard.ensemble.experts.kernel import KernelExpert
-from steelyard.ensemble.experts.labels import LabelFrequencyExpert
-from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert, RecentLinearExpert
-from steelyard.ensemble.experts.neighbors import NearestNeighborExpert
+from steelyard.ensemble.experts.incremental import (
+    KernelExpert,
+    LinearExpert,
+    MappedLinearExpert,
+    RecentLinearExpert,
+)
+from steelyard.ensemble.experts.lookup import LabelFrequencyExpert, NearestNeighborExpert
 from steelyard.ensemble.experts.wide import WideExpert
 
 __all__ = ["EXPERTS", "Expert", "ExpertConfig", "Rule", "Stream"]

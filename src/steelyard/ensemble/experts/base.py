@@ -11,22 +11,48 @@ import numpy as np
 from steelyard import _native
 from steelyard._concurrency import shallow_copy
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import Batch
-from steelyard.ensemble.row_buffer import Block, RowBuffer, without_rows
-from steelyard.ensemble.settings import CostBudget
+from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows, without_rows
+from steelyard.ensemble.scores import n_planes
+from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows, Views
-from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution
 
-__all__ = [
-    "Expert",
-    "ExpertConfig",
-    "IncrementalExpert",
-    "IncrementalWindowExpert",
-    "Rule",
-    "Stream",
-    "WindowExpert",
-]
+__all__ = ["CostBudget", "Expert", "ExpertConfig", "Rule", "Stream", "WindowExpert"]
+
+
+class CostBudget:
+    """Compute budget in microseconds per row, and how often it allows expensive steps.
+
+    Costs are estimated from the numbers of rows, columns and classes for a typical computer. They are never
+    measured, so the same rows give the same model everywhere.
+    In a long stream, the budget "auto" is smaller.
+    """
+
+    def __init__(self, compute_budget: Any, n_classes: int, is_long: bool = False) -> None:
+        self.arguments = compute_budget, n_classes, is_long
+        self.n_classes, self.is_long = n_classes, is_long
+        self.n_planes = n_planes(n_classes)
+        self.is_auto = compute_budget == "auto"
+        # Budget per row at the beginning of the stream, and now.
+        self.first_microseconds = SETTINGS.budget_us if self.is_auto else float(compute_budget)
+        is_reduced = is_long and self.is_auto
+        self.microseconds = SETTINGS.long_budget_us if is_reduced else self.first_microseconds
+        # Expensive experts learn when the number of rows passes a multiple of this number, all at the same
+        # time, so that they can run in parallel.
+        self.batch_rows = SETTINGS.long_batch_rows if is_reduced else 1
+        # Whether there are few enough classes to compute expert weights from recent scores.
+        self.weighs_experts = n_classes <= SETTINGS.max_weighed_classes
+        fixed, each = SETTINGS.weigh_cost_us
+        # Number of rows after which the expert weights are updated.
+        self.weigh_rows = self.interval_rows(fixed + each * self.n_planes, SETTINGS.weigh_share)
+
+    def interval_rows(self, cost_us: float, share: float) -> float:
+        """Return the minimum number of rows between two runs of a step with a given share of the budget."""
+        return cost_us / (share * self.microseconds)
+
+    def __str__(self) -> str:
+        long = " (the stream is long)" if self.is_long and self.is_auto else ""
+        return f"{self.microseconds:.0f} microseconds per row{long}"
 
 
 @dataclass(frozen=True)
@@ -49,10 +75,10 @@ class Stream:
     rows: RowBuffer  # recent rows and all rows that any expert remembers
     window_start: int
     n_seen: int
-    n_before: int  # number of rows seen before the last block
     views: Views
     budget: CostBudget
     seed: int = 0  # seed of all sampling
+    completes_batch: bool = True  # whether the last block completed a batch for expensive experts
     new_class: bool = False  # whether the set of classes has just changed
     may_defer: bool = False  # whether a long fit may end after the call that starts it
 
@@ -112,6 +138,7 @@ class Expert:
     min_new_rows: ClassVar[int] = 1  # number of new rows for an update, or 5 % of the stream if that is less
     window_rows: int | None = None  # number of last rows that the expert represents, or None for all rows
     learns_in_batches: ClassVar[bool] = False  # whether updates wait for a full batch in long streams
+    next_fit: Any = None  # fit in another thread for which the next update may wait
 
     def __init__(self, config: ExpertConfig) -> None:
         self.config = config
@@ -125,11 +152,6 @@ class Expert:
     def n_rows(self) -> int:
         """Number of rows that the expert remembers."""
         raise NotImplementedError
-
-    @property
-    def may_wait(self) -> bool:
-        """Whether the next update may wait for another thread."""
-        return False
 
     def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  for KernelExpert
         """Return a copy of the expert that can be updated without changing the original."""
@@ -160,12 +182,9 @@ class Expert:
         expert.is_enabled = self.is_enabled
         return expert
 
-    def observe(self, block: Block, stream: Stream) -> None:
-        """Record new rows. This method is called before any expert is updated."""
-
-    def is_due(self, stream: Stream) -> bool:
-        """Return whether enough rows have arrived since the last update."""
-        if self.learns_in_batches and not stream.budget.passes_batch(stream.n_before, stream.n_seen):
+    def observe(self, block: Block, stream: Stream) -> bool:  # noqa: ARG002
+        """Record new rows, before any expert is updated. Returns whether an update is due."""
+        if self.learns_in_batches and not stream.completes_batch:
             return False
         return stream.n_seen - self.n_seen_at_update >= min(self.min_new_rows, 1 + stream.n_seen // 20)
 
@@ -219,6 +238,9 @@ class WindowExpert(Expert):
     """Expert that remembers a list of rows, all of which are in the row buffer."""
 
     can_be_reenabled = True
+    n_last_rows: int = 200  # number of last rows that select() returns
+    rows_of_class: int = 0  # number of last rows of each class that select() returns in addition
+    rows_of_classes: int = 0  # limit of these rows for all classes together
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -232,9 +254,15 @@ class WindowExpert(Expert):
         super().disable()
         self.held = self.held[:0]
 
+    def is_outdated(self, stream: Stream) -> bool:
+        """Return whether a tenth of the remembered rows has left the window."""
+        return 10 * int(self.held.searchsorted(stream.window_start)) > len(self.held)
+
     def select(self, stream: Stream) -> IntArray:
         """Return the numbers of the rows to remember now, in ascending order."""
-        raise NotImplementedError
+        per_class = min(self.rows_of_class, self.rows_of_classes // max(stream.budget.n_classes, 2))
+        rows = stream.rows
+        return last_rows(rows.numbers, rows.codes, self.n_last_rows, per_class, stream.window_start)
 
     def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
         """Learn the rows of ``self.held``, if the expert has a state of its own.
@@ -262,79 +290,12 @@ class WindowExpert(Expert):
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
-        self.held = np.asarray(state["held"], dtype=np.int64)
-        is_ascending = self.held.ndim == 1 and (np.diff(self.held) > 0).all()
-        if not is_ascending or not stream.rows.has(self.held):
-            raise ValueError("an expert remembers rows that are not in the buffer or not in order")
+        self.held = restored_rows(state["held"], stream)
 
 
-class IncrementalExpert(Expert):
-    """Expert whose state learns and forgets batches of rows. The state is None before the first rows."""
-
-    features: str  # attribute of TransformedRows that is learned
-
-    def changed_state(self, n_features: int, add: Batch | None, forget: Batch | None) -> Any:
-        """Return the state after learning and forgetting rows, or a new state if there is none.
-
-        ``n_features`` may exceed the earlier number of features; new features are 0 in earlier rows.
-        """
-        raise NotImplementedError
-
-    def apply(self, add: Block | None, forget: Block | None, views: Views) -> None:
-        """Learn and forget rows."""
-        batches: list[Batch | None] = [None, None]
-        n_features = 0
-        for place, block in enumerate((add, forget) if self.state is not None else (add,)):
-            if block is not None and len(block):
-                batch = block.batch(getattr(TransformedRows(block.X, views), self.features))
-                batches[place], n_features = batch, max(n_features, batch.X.shape[1])
-        if n_features:
-            self.state = self.changed_state(n_features, *batches)
-
-
-class IncrementalWindowExpert(IncrementalExpert, WindowExpert):
-    """Expert whose state follows a list of rows by learning new rows and forgetting old ones."""
-
-    def __init__(self, config: ExpertConfig) -> None:
-        super().__init__(config)
-        self.n_refits = 0
-
-    def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
-        new, old = _differences(self.held, before)
-        leaving = stream.rows.at(old)
-        if forgotten is not None:
-            leaving = leaving.joined(forgotten)
-        if self.state is None or not len(self.held):
-            self.fit(stream.rows, stream.views)
-            return
-        try:
-            self.apply(stream.rows.at(new), leaving, stream.views)
-        except DataError:
-            if not len(leaving):
-                raise
-            # All leaving rows were learned, so the error is caused by accumulated rounding errors.
-            self.fit(stream.rows, stream.views)
-            self.n_refits += 1
-
-    def fit(self, rows: RowBuffer, views: Views) -> None:
-        """Replace the state by a new one that has learned the rows of ``self.held``."""
-        self.state = None
-        self.apply(rows.at(self.held), None, views)
-
-    def get_state(self) -> dict[str, Any]:
-        return {**super().get_state(), "rebuilt": self.n_refits}
-
-    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
-        super().set_state(state, stream)
-        self.n_refits = int(state["rebuilt"])
-
-
-def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the numbers that are only in ``now``, and those only in ``before``. All arrays are ascending."""
-    if len(now) and len(before) and now[0] >= before[0]:
-        # In the usual case, the oldest rows left the window and all new rows are newer than the others.
-        begin, end = int(before.searchsorted(now[0])), int(now.searchsorted(before[-1], side="right"))
-        if np.array_equal(now[:end], before[begin:]):
-            return now[end:], before[:begin]
-    came = np.setdiff1d(now, before, assume_unique=True)
-    return came, np.setdiff1d(before, now, assume_unique=True)
+def restored_rows(numbers: Any, stream: Stream) -> IntArray:
+    """Return row numbers from a file; raise ValueError if they are not in the buffer or not ascending."""
+    held = np.asarray(numbers, dtype=np.int64)
+    if held.ndim != 1 or not (np.diff(held) > 0).all() or not stream.rows.has(held):
+        raise ValueError("an expert remembers rows that are not in the buffer or not in order")
+    return held

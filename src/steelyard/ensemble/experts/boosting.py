@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from steelyard._threads import BackgroundTask
+from steelyard import _native
+from steelyard._threads import BackgroundTask, num_threads
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.experts.base import (
+    CostBudget,
+    ExpertConfig,
+    Rule,
+    Stream,
+    WindowExpert,
+    restored_rows,
+)
 from steelyard.ensemble.row_buffer import Block, last_rows, union_of_rows, without_rows
-from steelyard.ensemble.settings import CostBudget
-from steelyard.ensemble.trees import TreeRule, fit_cost_us, fit_trees, trees_per_output
+from steelyard.explanation.attribution import Attribution
 
-__all__ = ["BoostingExpert"]
+__all__ = ["BoostingExpert", "TreeRule", "fit_trees"]
 
 # Minimum number of sampled rows of a frequent class, unless the memory limit requires fewer.
 _MIN_FREQUENT_ROWS = 30_000
@@ -50,6 +57,10 @@ _FORGET_COST_US = 8_000.0  # if a refit takes longer, forget() fits fewer trees 
 _SAMPLE_ROWS = 3000  # number of rows in the sample that forget() uses
 _SAMPLE_TREES = 20
 _SAMPLE_LEAVES = 16
+_MIN_TREES = 12  # minimum number of trees per output
+_MAX_COLUMNS = 24
+# Cost of a tree in microseconds per row, per value, per value with sampled columns, and per bin and leaf.
+_COST_US = (0.02, 0.0013, 0.0033, 0.0053)
 
 
 class _ColumnCounts(NamedTuple):
@@ -155,10 +166,6 @@ class BoostingExpert(WindowExpert):
         self.is_sampled = False  # whether the trees were fitted to a sample by forget()
         self.is_extra_fit = False  # whether the last fit was an additional one after forget()
 
-    @property
-    def may_wait(self) -> bool:
-        return self.next_fit is not None
-
     def is_affordable(self, budget: CostBudget) -> bool:
         cost = fit_cost_us(40, budget.n_planes, 5000, 10, n_bins=10 * _COARSE_BINS)
         return budget.weighs_experts and cost <= _DISABLE_ABOVE_ROWS * 0.2 * budget.first_microseconds
@@ -175,17 +182,24 @@ class BoostingExpert(WindowExpert):
         self.memory = self.memory_codes = self.held
         self.trees, self.next_fit, self.is_sampled, self.is_extra_fit = None, None, False, False
 
-    def observe(self, block: Block, stream: Stream) -> None:  # noqa: ARG002  the rows are in the buffer
+    def observe(self, block: Block, stream: Stream) -> bool:  # noqa: ARG002  the rows are in the buffer
         if stream.n_seen - self.observed >= _COMPACT_ROWS:
             self._remember(stream)
+        is_outdated = self.is_outdated(stream)
+        if self.next_fit is not None:
+            return stream.n_seen >= self.next_fit.ends_at or is_outdated
+        is_due, is_extra = self._is_regular(stream), self.is_sampled and not self.is_extra_fit
         is_late = self.starts_at > 0 and stream.n_seen >= _DEFER_AFTER_ROWS
         may_end_later = is_late and stream.may_defer and not stream.new_class
-        is_urgent = self.trees is None or self.is_sampled or self._is_outdated(stream)
-        if self.next_fit is None and may_end_later and not is_urgent and self._is_regular(stream):
+        is_urgent = self.trees is None or self.is_sampled or is_outdated
+        if is_due and may_end_later and not is_urgent:
             self._remember(stream)
             n_rows = int(_DEFERRED_SHARE * self._refit_rows(stream.budget, stream.n_seen))
             if n_rows > 0:
                 self.next_fit = self._deferred(self.memory, stream.n_seen, stream.n_seen + n_rows, stream)
+                return False
+            is_due = self._is_regular(stream)  # the size of the memory has changed
+        return is_extra or is_due
 
     def _deferred(
         self, held: IntArray, n_seen: int, ends_at: int, stream: Stream, *, starts: bool = True
@@ -229,28 +243,19 @@ class BoostingExpert(WindowExpert):
                 keep[rows[order[:n_frequent]]] = True
         return keep
 
-    def is_due(self, stream: Stream) -> bool:
-        if self.next_fit is not None:
-            return stream.n_seen >= self.next_fit.ends_at or self._is_outdated(stream)
-        return (self.is_sampled and not self.is_extra_fit) or self._is_regular(stream)
-
     def _is_regular(self, stream: Stream) -> bool:
         """Return whether a refit is due even if no rows were forgotten."""
         waiting = stream.n_seen - self.n_seen_at_update
         if not waiting or stream.n_seen < self.starts_at:
             return False
-        if self._is_outdated(stream):
+        if self.is_outdated(stream):
             return True
-        if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
+        if not stream.completes_batch:
             return False
         first, early, later = _UNPAID_GROWTH
         n_seen = stream.n_seen
         growth = first if n_seen <= _FIRST_ROWS else early if n_seen <= _EARLY_ROWS else later
         return waiting >= min(self._refit_rows(stream.budget, n_seen), 1 + int(growth * n_seen))
-
-    def _is_outdated(self, stream: Stream) -> bool:
-        """Return whether a tenth of the remembered rows has left the window."""
-        return 10 * int(self.held.searchsorted(stream.window_start)) > len(self.held)
 
     def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
         """Return the number of rows between two fits, at least a tenth of the length of a long memory."""
@@ -359,9 +364,7 @@ class BoostingExpert(WindowExpert):
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
-        self.memory = np.asarray(state["memory"], dtype=np.int64)
-        if not stream.rows.has(self.memory):
-            raise ValueError("an expert remembers rows that are not in the buffer")
+        self.memory = restored_rows(state["memory"], stream)
         self.memory_codes, self.observed = stream.rows.codes_at(self.memory), int(state["observed"])
         self.is_sampled, self.is_extra_fit = (
             bool(state.get(name, False)) for name in ("is_sampled", "is_extra_fit")
@@ -370,12 +373,159 @@ class BoostingExpert(WindowExpert):
             self._fit(stream)
             self.refresh_rule(stream)
         if next_fit := state.get("next_fit"):
-            held, n_seen, ends_at = next_fit["held"], int(next_fit["high"]), int(next_fit["ends_at"])
-            held = np.asarray(held, dtype=np.int64)
-            if not stream.rows.has(held) or not self.n_seen_at_update <= n_seen <= stream.n_seen:
-                raise ValueError("an expert is fitted to rows that are not in the buffer")
+            held, n_seen = restored_rows(next_fit["held"], stream), int(next_fit["high"])
+            if not self.n_seen_at_update <= n_seen <= stream.n_seen:
+                raise ValueError("an expert is fitted to rows that have not been seen yet")
             # The trees are fitted when they are needed, so that loading takes no longer.
-            self.next_fit = self._deferred(held, n_seen, ends_at, stream, starts=False)
+            self.next_fit = self._deferred(held, n_seen, int(next_fit["ends_at"]), stream, starts=False)
+
+
+def trees_per_output(n_trees: int, n_outputs: int) -> int:
+    """Return the number of trees per output. Many outputs have fewer trees with a larger learning rate."""
+    return max(min(_MIN_TREES, n_trees), n_trees // n_outputs)
+
+
+def fit_cost_us(
+    n_trees: int, n_outputs: int, n_rows: int, n_columns: int, *, n_bins: int, max_leaves: int = 16
+) -> float:
+    """Return the microseconds that one fit takes on a typical machine.
+
+    ``n_trees`` counts the trees of a model with one output, ``n_columns`` the columns that are not constant,
+    and ``n_bins`` the bins of all these columns together.
+    """
+    row, value, sampled_value, bin_ = _COST_US
+    columns = min(n_columns, _MAX_COLUMNS)
+    per_row = row + columns * (value if n_columns <= _MAX_COLUMNS else sampled_value)
+    per_row *= 0.9 + 0.1 * max_leaves / 16.0
+    per_tree = n_rows * per_row + max_leaves * n_bins * columns / max(n_columns, 1) * bin_
+    return n_outputs * trees_per_output(n_trees, n_outputs) * per_tree
+
+
+def fit_trees(
+    X: FloatArray,
+    y: IntArray,
+    weights: FloatArray | None = None,
+    *,
+    n_trees: int,
+    learning_rate: float,
+    max_leaves: int = 16,
+    l2_regularization: float = 1.0,
+    min_rows_per_leaf: int = 5,
+    max_columns: int = _MAX_COLUMNS,
+    max_bins: int = 64,
+    categories: tuple[int, ...] = (),
+    balance_classes: bool = False,
+    pack_sums: bool = False,
+) -> TreeRule:
+    """Fit gradient-boosted decision trees for the logistic loss, one-vs-rest for more than two classes.
+
+    The same rows give bit-identical trees on any machine. NaN is a missing value: each split learns to which
+    child missing values go. Infinite values are allowed. Rows of a single class give no trees.
+
+    Parameters
+    ----------
+    X, y, weights : ndarray
+        Rows, class codes and weights (1 by default).
+    n_trees : int
+        Number of trees per output.
+    learning_rate : float
+        Factor of the value of each leaf.
+    max_leaves, min_rows_per_leaf : int
+        Largest number of leaves of a tree, and smallest number of rows in a leaf.
+    l2_regularization : float, default=1.0
+        Constant added to the sum of hessians of a leaf.
+    max_columns : int, default=24
+        Largest number of columns that a tree uses, drawn at random.
+    max_bins : int, default=64
+        Bins per numeric column, at most 256. More bins find finer thresholds and take longer.
+    categories : tuple of int, default=()
+        Columns of category codes: integers from 0 to 65,534. Splits are sets of categories. NaN, negative,
+        unknown and rare codes share one side of a split.
+    balance_classes : bool, default=False
+        Give all classes the same total weight. Otherwise, scores start from the log-odds of the class shares.
+    pack_sums : bool, default=False
+        Round gradients to fewer bits, up or down at random, so that sums over rows fit into one word. A fit
+        is faster and hardly less accurate. Ignored with more than 131,071 rows or very different weights.
+    """
+    classes, codes = np.unique(y, return_inverse=True)
+    n_features = X.shape[1]
+    if len(classes) < 2:
+        return TreeRule(classes.tolist(), (), n_features)
+    is_category = np.zeros(n_features, dtype=np.uint8)
+    is_category[list(categories)] = 1
+    forest = _native.fit_gradient_boosting(
+        X,
+        codes.astype(np.int64, copy=False),
+        np.ones(len(codes)) if weights is None else np.ascontiguousarray(weights, np.float64),
+        len(classes),
+        is_category,
+        n_trees=n_trees,
+        max_leaves=max_leaves,
+        learning_rate=learning_rate,
+        l2_regularization=l2_regularization,
+        min_rows_per_leaf=min_rows_per_leaf,
+        max_columns=max(1, min(max_columns, n_features)),
+        seed=0,
+        row_fraction=1.0,
+        max_bins=max_bins,
+        balance_classes=balance_classes,
+        start_from_prior=not balance_classes,
+        pack_sums=pack_sums,
+        n_threads=1,
+    )
+    return TreeRule(classes.tolist(), forest, n_features)
+
+
+@dataclass(frozen=True)
+class TreeRule(Rule):
+    """Decision function of fitted trees. Forests of version 0.2 have only the first four arrays."""
+
+    classes: list[int]
+    forest: tuple[Any, ...]
+    n_features: int
+    _trees: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        arrays: list[Any] = list(self.forest)
+        if len(arrays) == 4:
+            n, n_outputs = len(arrays[0]), len(self.classes) if len(self.classes) > 2 else 1
+            arrays += [
+                np.zeros(n, dtype=np.uint8),  # in version 0.2, missing values always go to the right
+                np.empty(0, dtype=np.int32),
+                np.full(n, -1, dtype=np.int32),
+                np.zeros(1, dtype=np.int64),
+                np.empty(0, dtype=np.uint64),
+                np.zeros(n_outputs),
+            ]
+        trees = _native.TreeEnsemble(*[*arrays, self.n_features]) if arrays else None
+        object.__setattr__(self, "_trees", trees)
+
+    def scores(self, rows: Any) -> FloatArray:
+        """Return the scores of rows, one column per output."""
+        scores: FloatArray = self._trees.scores(self._columns(rows.X))
+        return scores
+
+    def contributions(self, rows: Any) -> FloatArray:
+        """Return SHAP values of shape (n_rows, n_outputs, n_features + 1); the last is the expected score."""
+        values: FloatArray = self._trees.contributions(self._columns(rows.X), num_threads())
+        return values
+
+    def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  for TreeSHAP
+        """Return SHAP values; the base is the average score of the rows that the trees were fitted on."""
+        values = self.contributions(rows).transpose(0, 2, 1)
+        known = np.arange(self.n_features)  # columns added after the fit of the trees are ignored
+        return Attribution(values[:, :-1], values[0, -1]).by_source(known, rows.X.shape[1])
+
+    def _columns(self, X: FloatArray) -> FloatArray:
+        """Return the columns that the trees know; a table may have gained columns since the fit."""
+        return X if X.shape[1] == self.n_features else np.ascontiguousarray(X[:, : self.n_features])
+
+    def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
+        scorer.add_trees(number, self._trees)
+        return True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TreeRule, (self.classes, self.forest, self.n_features)
 
 
 def _category_columns(X: FloatArray, stream: Stream) -> tuple[int, ...]:

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
-from steelyard.ensemble.experts.linear import LinearRule
+from steelyard.ensemble.experts.base import CostBudget, ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.experts.incremental import LinearRule
 from steelyard.ensemble.row_buffer import Block, wide_from_state, wide_state
-from steelyard.ensemble.settings import CostBudget, n_planes
+from steelyard.ensemble.scores import n_planes
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.online.linear_baselines import sparse_arrays
@@ -56,11 +56,16 @@ class WideExpert(WindowExpert):
         super().disable()
         self.blocks = ()
 
-    def observe(self, block: Block, stream: Stream) -> None:  # noqa: ARG002
-        if block.wide is None:
-            return
-        self.blocks = (*self.blocks, replace(block, X=np.empty((len(block), 0))))
-        self.held = np.concatenate([self.held, block.numbers])
+    def observe(self, block: Block, stream: Stream) -> bool:
+        if block.wide is not None:
+            self.blocks = (*self.blocks, replace(block, X=np.empty((len(block), 0))))
+            self.held = np.concatenate([self.held, block.numbers])
+        waiting = stream.n_seen - self.n_seen_at_update
+        if not waiting or not self.blocks:
+            return False
+        if self.is_outdated(stream) or self._n_values() > 2 * _MAX_VALUES:
+            return True
+        return waiting >= min(self._refit_rows(stream.budget), 1 + stream.n_seen // 20)
 
     def _n_values(self) -> int:
         return sum(block.wide.nnz for block in self.blocks if block.wide is not None)
@@ -69,17 +74,6 @@ class WideExpert(WindowExpert):
         n_values = self._n_values()
         cost = _VALUE_COST_US * n_values * _n_passes(n_values) * budget.n_planes
         return budget.interval_rows(cost, _REFIT_SHARE)
-
-    def is_due(self, stream: Stream) -> bool:
-        waiting = stream.n_seen - self.n_seen_at_update
-        if not waiting or not self.blocks:
-            return False
-        if (
-            10 * int(self.held.searchsorted(stream.window_start)) > len(self.held)
-            or self._n_values() > 2 * _MAX_VALUES
-        ):
-            return True
-        return waiting >= min(self._refit_rows(stream.budget), 1 + stream.n_seen // 20)
 
     def update(self, stream: Stream) -> None:
         self.n_seen_at_update = stream.n_seen

@@ -1,8 +1,9 @@
-"""Recent out-of-sample scores of the experts, with the labels that arrived later."""
+"""Recent out-of-sample scores of the experts with labels, and the correction of weights that follows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
-from steelyard.ensemble.settings import SETTINGS, n_planes
+from steelyard.ensemble.settings import SETTINGS
+
+_CORRECTION_STEPS = 5  # few steps, starting from 0, keep the correction small
 
 
 class TwoSides(NamedTuple):
@@ -220,6 +223,138 @@ class ScoreBuffer:
         return buffer
 
 
+@dataclass(frozen=True)
+class LabelRun:
+    """Run of the last rows that were predicted without a new label in between.
+
+    A label frequency expert gives the same score to all rows of a run. The recent scores of a rare class come
+    from more runs than those of a frequent class, so a comparison of the classes would depend on chance.
+    Scores of long runs are therefore not recorded, and after a long run the label frequency experts get no
+    weight.
+    """
+
+    n_rows: int = 0  # length of the run
+    # Scores that the label frequency experts give to the rows of the run.
+    scores: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the run is too long to be used for the weights of the label frequency experts."""
+        return self.n_rows > SETTINGS.max_label_run_rows
+
+    def after(self, scores: FloatArray) -> tuple[LabelRun, NDArray[np.bool_]]:
+        """Return the run after more rows, and a mask of the rows that belong to long runs.
+
+        ``scores`` are the scores of the label frequency experts for these rows, of shape (n_rows, ...).
+        """
+        scores = scores.reshape(len(scores), -1)
+        scores = np.where(np.isnan(scores), 0.0, scores)
+        continues = scores.shape[1:] == self.scores.shape and bool((scores[0] == self.scores).all())
+        starts = np.flatnonzero((scores[1:] != scores[:-1]).any(axis=1)) + 1
+        borders = np.concatenate([[0], starts, [len(scores)]])
+        in_rows = borders[1:] - borders[:-1]  # lengths of the runs in these rows
+        lengths = in_rows.copy()
+        lengths[0] += self.n_rows if continues else 0
+        run = LabelRun(int(lengths[-1]), scores[-1])
+        return run, np.repeat(lengths > SETTINGS.max_label_run_rows, in_rows)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the run as arrays and plain values."""
+        return {"n_rows": self.n_rows, "scores": self.scores}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any] | None) -> LabelRun:
+        """Restore a run from :meth:`get_state`, or return an empty run if the state is None."""
+        return cls() if state is None else cls(int(state["n_rows"]), np.asarray(state["scores"], np.float64))
+
+
+@dataclass(frozen=True)
+class WeightCorrection:
+    """Correction that is added to the expert weights for two classes; immutable.
+
+    The uncorrected weights depend on the quality of each expert alone. The correction also depends on their
+    correlation: it favours experts that err on different rows over experts with similar scores. It is a ridge
+    logistic regression of the labels on the out-of-sample log-odds of the experts, for the observed class
+    shares; the penalty shrinks the result towards the uncorrected weights. The last 5,000 rows and the last
+    100 rows of each class are remembered.
+    """
+
+    values: FloatArray  # the correction, shape (n_experts,)
+    log: ScoreLog  # calibrated log-odds of recent rows for equally frequent classes, class indices and hashes
+
+    @classmethod
+    def none(cls, n_experts: int) -> WeightCorrection:
+        """Return a correction of 0 without remembered rows."""
+        return cls(np.zeros(n_experts), ScoreLog.empty(n_experts, 1))
+
+    def after(self, log_odds: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> WeightCorrection:
+        """Return the correction with more remembered rows, whose class indices are ``places``."""
+        rounded = log_odds.astype(np.float32).astype(np.float64)  # files store 32-bit numbers
+        log, n_rows = self.log.append(rounded[:, :, None], places, keys), SETTINGS.correction_rows
+        if log.n > (1.0 + SETTINGS.slack) * n_rows:
+            per_class = SETTINGS.score_rows_of_class[1]
+            log = log.take(_native.last_rows(log.rows[1], n_rows, per_class))
+        return WeightCorrection(self.values, log)
+
+    def without(self, place: int, keys: NDArray[np.uint64]) -> WeightCorrection:
+        """Return the correction without the rows of a class that have the given hashes.
+
+        ``place`` is the index of the class. If a row was found, the correction is 0 until it is solved again.
+        """
+        log = self.log.without(place, keys)
+        if log.n == self.log.n:
+            return self
+        return WeightCorrection(np.zeros(len(self.values)), log)
+
+    def solved(self, weights: FloatArray, share: float) -> WeightCorrection:
+        """Return the correction for the given weights; ``share`` is the share of the positive class.
+
+        Each step minimizes a quadratic upper bound of the log-loss (with curvature 1/4), so the steps cannot
+        diverge.
+        """
+        log_odds, places, _ = self.log.rows
+        counts = np.bincount(places, minlength=2)
+        if counts.min() < SETTINGS.min_scored_rows or len(places) < SETTINGS.min_correction_rows:
+            return WeightCorrection(np.zeros(len(weights)), self.log)
+        values = _native.solve_correction(
+            log_odds[:, :, 0], places, weights, share, SETTINGS.correction_ridge, _CORRECTION_STEPS
+        )
+        return WeightCorrection(values, self.log)
+
+    def apply(self, weights: FloatArray, judged: Any) -> FloatArray:
+        """Return corrected, nonnegative weights with sum 1; experts not in ``judged`` get 0."""
+        corrected = np.zeros(len(weights))
+        corrected[judged] = np.maximum(weights[judged] + self.values[judged], 0.0)
+        total = corrected.sum()
+        return corrected / total if total > 0.0 else weights
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state as a dictionary of arrays and plain values, for saving."""
+        log_odds, places, keys = self.log.rows
+        log_odds, places = log_odds[:, :, 0].astype(np.float32), places.astype(np.int8)
+        return {"values": self.values, "log_odds": log_odds, "places": places, "keys": keys}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], n_experts: int) -> WeightCorrection:
+        """Restore the correction from the result of :meth:`get_state`; raise ValueError if inconsistent.
+
+        Experts that are not in the file have a correction of 0.
+        """
+        correction = cls.none(n_experts)
+        if not state:
+            return correction
+        values = with_new_experts(state["values"], n_experts, 0.0)
+        log_odds = with_new_experts(state["log_odds"], n_experts, 0.0, axis=1)
+        places, keys = np.asarray(state["places"]), np.asarray(state["keys"])
+        has_shape = values.shape == (n_experts,) and log_odds.shape == (len(keys), n_experts)
+        if not has_shape or places.shape != keys.shape or not np.isin(places, (0, 1)).all():
+            raise ValueError("the correction of the weights does not have the shape of the experts")
+        if not (np.isfinite(values).all() and np.isfinite(log_odds).all()):
+            raise ValueError("the correction of the weights must be finite numbers")
+        log = correction.log.append(log_odds[:, :, None], places.astype(np.int64), keys)
+        return cls(values, log)
+
+
 def with_new_experts(values: Any, n_experts: int, fill: float, axis: int = 0) -> NDArray[Any]:
     """Return values per expert from a file, padded with ``fill`` for experts that are not in the file."""
     values = np.asarray(values, dtype=np.float64)
@@ -250,3 +385,8 @@ def align(scores: FloatArray, known: Sequence[Label], classes: Sequence[Label]) 
         if label in columns:
             out[..., column] = columns[label]
     return out
+
+
+def n_planes(n_classes: int) -> int:
+    """Return the number of scores per row: one for two classes, else one per class."""
+    return n_classes if n_classes > 2 else 1
