@@ -12,15 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 from sklearn.svm import SVC
+from timing import seconds
 
 from steelyard import AlignedSVC
 from steelyard.kernels import GlobalAlignmentKernel, Kernel
-
-
-def seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 def rested(call: Callable[[], object]) -> float:

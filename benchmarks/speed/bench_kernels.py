@@ -7,35 +7,22 @@ that a busy machine slows both. A ratio is the time of scikit-learn divided by o
 from __future__ import annotations
 
 import sys
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.metrics.pairwise import pairwise_kernels
+from timing import side_by_side
 
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard.kernels import Kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 ROWS, FEATURES, ROUNDS = 2_000, 20, 15
 BUDGET, SAMPLES = 200, 20_000
 REQUIRED = {"rbf": 1.0, "laplacian": 5.0}  # minimum speed-up
-
-
-def seconds(call: Callable[[], object]) -> float:
-    start = perf_counter()
-    call()
-    return perf_counter() - start
-
-
-def side_by_side(calls: list[Callable[[], object]], rounds: int) -> list[float]:
-    """Return the best time of each call. The calls alternate."""
-    return [
-        min(times) for times in zip(*([seconds(call) for call in calls] for _ in range(rounds)), strict=True)
-    ]
 
 
 def bench_blocks() -> bool:
@@ -58,14 +45,10 @@ def bench_blocks() -> bool:
             numbers = kernel.to_dict()
             name = numbers.pop("kernel")
             ours, half, theirs = side_by_side(
-                [
-                    lambda kernel=kernel, X=X, Z=Z: kernel.block(X, Z),
-                    lambda kernel=kernel, X=X: kernel.block(X),
-                    lambda name=name, numbers=numbers, X=X, Z=Z: pairwise_kernels(
-                        X, Z, metric=name, **numbers
-                    ),
-                ],
-                ROUNDS,
+                lambda kernel=kernel, X=X, Z=Z: kernel.block(X, Z),
+                lambda kernel=kernel, X=X: kernel.block(X),
+                lambda name=name, numbers=numbers, X=X, Z=Z: pairwise_kernels(X, Z, metric=name, **numbers),
+                rounds=ROUNDS,
             )
             required = REQUIRED.get(name)
             reached &= required is None or theirs / ours >= required
@@ -92,7 +75,7 @@ def bench_rows() -> None:
                 stored.append(rng.normal(size=(BUDGET, d)).astype(dtype))
                 X = rng.normal(size=(SAMPLES, d)).astype(dtype)
                 [best_time] = side_by_side(
-                    [lambda stored=stored, X=X: stored.kernel_sums(spec, X, weights, sums, 1)], ROUNDS
+                    lambda stored=stored, X=X: stored.kernel_sums(spec, X, weights, sums, 1), rounds=ROUNDS
                 )
                 times.append(best_time / SAMPLES * 1e6)
             print(f"{level:10}{np.dtype(dtype).name:10}" + "".join(f"{time:10.2f}" for time in times))

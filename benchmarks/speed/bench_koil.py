@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ os.environ["STEELYARD_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
+import timing
 from table import kernel_values
 
 from steelyard import KOIL, MultiKernelKOIL
@@ -31,17 +33,7 @@ SEEDS = range(3)
 BLOCK_RATIO, SAMPLE_TIME, MANY_RATIO, SCORE_RATIO, SINGLE_RATE = 2.0, 1.6e-6, 6.0, 1.3, 1.5
 
 
-def seconds(call: Callable[[], object]) -> float:
-    start = thread_time()
-    call()
-    return thread_time() - start
-
-
-def side_by_side(*calls: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    """Return the best time of each call. The calls alternate."""
-    return [
-        min(times) for times in zip(*([seconds(call) for call in calls] for _ in range(rounds)), strict=True)
-    ]
+side_by_side = partial(timing.side_by_side, rounds=ROUNDS, clock=thread_time)
 
 
 def stream(n_rows: int, n_features: int) -> tuple[np.ndarray, np.ndarray]:

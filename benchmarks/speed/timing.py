@@ -29,6 +29,21 @@ def best_times(*jobs: Callable[[], object], repeats: int = 7) -> list[float]:
     return best
 
 
+def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the seconds of a call."""
+    started = clock()
+    call()
+    return clock() - started
+
+
+def side_by_side(
+    *calls: Callable[[], object], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """Return the best time of each call over several rounds, without pauses. The calls alternate."""
+    times = [[seconds(call, clock) for call in calls] for _ in range(rounds)]
+    return np.min(times, axis=0).tolist()
+
+
 def median_time(call: Callable[[int], object], rows: range) -> float:
     """Return the median seconds of a call for one row."""
     times = np.empty(len(rows))
