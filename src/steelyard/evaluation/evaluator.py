@@ -280,16 +280,17 @@ class PrequentialEvaluator:
             scored_class = self.positive_code
         else:
             scored_class = 1 if len(self.labels) <= 2 else None
-        end = 0
-        while end < len(codes):
-            part = slice(end, min(len(codes), end + self.every - self.n_rows % self.every))
-            end = part.stop
+        begin = 0
+        while begin < len(codes):
+            end = min(len(codes), begin + self.every - self.n_rows % self.every)
+            part = slice(begin, end)
             for candidate, predicted in zip(self.candidates, predictions, strict=True):
                 if predicted is not None:
-                    rows = predicted if len(codes) == end - part.start else predicted.take(part)
+                    rows = predicted if end - begin == len(codes) else predicted.take(part)
                     times = None if time is None else time[part]
                     candidate.tracker.update(codes[part], rows, self.label_table, scored_class, times)
-            self.n_rows += end - part.start
+            self.n_rows += end - begin
+            begin = end
             if self.n_rows % self.every == 0:
                 self._record()
 

@@ -124,7 +124,6 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
         more_classes=more,
         runs=names,
         differences=found["differences"],
-        moments=[],
     )
 
 

@@ -65,7 +65,6 @@ def render_slices(standings: Sequence[SliceSummary], by: Sequence[str]) -> str:
         lines=standings[:_MAX_LINES],
         failing_auc=_FAILING_AUC,
         n_more=max(len(standings) - _MAX_LINES, 0),
-        moments=[],
     )
 
 
