@@ -13,7 +13,7 @@ from typing import Any, Self
 from sklearn.base import BaseEstimator
 
 from steelyard._concurrency import lock_of, shallow_copy, snapshot_view, state_without_lock, transactional
-from steelyard.distributed.partitions import as_column, as_rows, n_rows
+from steelyard.distributed.partitions import as_rows, n_rows
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, load, save, storable, to_bytes
 from steelyard.tables.row_digest import RowDigest
@@ -142,10 +142,10 @@ def statistics(
 def _learn(model: Any, chunks: Iterable[Sequence[Any]], source: str) -> RowDigest:
     digest = RowDigest()
     for number, chunk in enumerate(chunks):
-        X, y, *weight = (as_rows(chunk[0]), *map(as_column, chunk[1:]))
+        X, y, sample_weight = (*chunk, None)[:3]
+        X = as_rows(X)
         if n_rows(X) == 0:
             continue
-        sample_weight = weight[0] if weight else None
         try:
             model.partial_fit(X, y, sample_weight=sample_weight)
         except DataError as error:

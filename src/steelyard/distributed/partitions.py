@@ -208,7 +208,7 @@ def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: A
     with one_thread():  # the engine runs one partition per core
         for learner in learners:
             try:
-                learner.partial_fit(X, as_column(y), sample_weight=as_column(sample_weight))
+                learner.partial_fit(X, y, sample_weight=sample_weight)
             except (DataError, DataTypeError) as error:
                 raise error.with_source(where) from error
 
@@ -261,13 +261,6 @@ def as_rows(X: Any) -> Any:
     if type(X).__module__.partition(".")[0] == "pyarrow":
         return X.to_pandas()
     return X
-
-
-def as_column(values: Any) -> Any:
-    """Convert Arrow columns of labels or weights to arrays."""
-    if type(values).__module__.partition(".")[0] == "pyarrow":
-        return values.to_numpy(zero_copy_only=False) if hasattr(values, "type") else values.to_numpy()
-    return values
 
 
 def n_rows(X: Any) -> int:

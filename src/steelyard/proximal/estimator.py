@@ -469,8 +469,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         check_sortable([*self._state.total.classes, *theirs.total.classes], "ProximalSVC.merge")
         self._state = self._state._merged(theirs)
         statistics = theirs.statistics
-        is_difference = isinstance(other, FoldedStatistics) and other.is_difference
-        if is_difference or any(statistics.count(label) < 0.0 for label in statistics.classes):
+        if theirs.is_difference or any(statistics.count(label) < 0.0 for label in statistics.classes):
             self._state.statistics.check_learned(statistics, "ProximalSVC.merge")
         return self
 
