@@ -294,8 +294,9 @@ class ModelSession:
     @property
     def _has_window(self) -> bool:
         """Whether stored rows expire."""
-        spec = self.engine.spec
-        return spec.keeps_rows and (spec.window is not None or self.engine.has_own_window)
+        return self.engine.spec.keeps_rows and (
+            self.engine.spec.window is not None or self.engine.has_own_window
+        )
 
     def _expired(self, now: float, added: LearnedRows | None = None) -> list[RowRange]:
         """Return the stored rows outside the window, at present or after ``added`` are added."""

@@ -260,7 +260,8 @@ class Activity:
         self._series: dict[str, tuple[OrderedDict[int, _Interval], ...]] = {}
         # Current minute, and the current intervals of both series.
         self._current: dict[str, tuple[int, list[_Interval]]] = {}
-        self._latencies: dict[tuple[str, str], deque[float]] = {}  # of recent requests, by model and verb
+        # Latencies of recent requests by model and verb.
+        self._latencies: dict[tuple[str, str], deque[float]] = {}
 
     def request(self, model: str, verb: str, status: int, seconds: float) -> None:
         if status < 400 and verb not in _VERBS:
