@@ -796,7 +796,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             return explain_linear(X, planes.coef, planes.intercept, mean)
         rows = feature_map.typical_rows() if background is None else background
         return feature_map.explain_intermediates(
-            X, feature_map.coef_of_intermediates(planes.coef), planes.intercept, rows
+            X, feature_map.map_.coef_of_intermediates(planes.coef), planes.intercept, rows
         )
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
