@@ -161,7 +161,8 @@ class _TaskQueue:
     """Tasks of one call of :func:`run_tasks`, which several threads take in order until one has failed."""
 
     def __init__(self, tasks: Sequence[Callable[[], Any]]) -> None:
-        self._tasks, self._numbers = tasks, iter(range(1, len(tasks)))  # the caller runs the first task
+        # The caller runs the first task. Threads take the others; the next() of this iterator is atomic.
+        self._tasks, self._numbers = tasks, iter(range(1, len(tasks)))
         self.results: list[Any] = [None] * len(tasks)
         self.errors: dict[int, BaseException] = {}
         self.changed = threading.Condition()
