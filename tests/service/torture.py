@@ -246,6 +246,7 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
         for number in range(kills):
             _load_and_kill(server, clients, bulk, longest * rng.random())
             server, when = Forked(store), f"kill {number + 1} of seed {seed}"
+            _wait_for_leases(server)
             _compare(server, clients, first, when)
             with httpx.Client(base_url=server.url, timeout=300) as http:
                 track_rows.compare(http, bulk, when)
@@ -275,6 +276,22 @@ def _load_and_kill(server: Forked, clients: list[Client], bulk: list[BulkClient]
     stop.set()
     for thread in threads:
         thread.join()
+
+
+def _wait_for_leases(server: Forked, seconds: float = 20.0) -> None:
+    """Wait until the service learns both models.
+
+    PostgreSQL releases the leases of a killed process when it notices the closed connection. Until then,
+    requests for the models get status 503.
+    """
+    deadline = time.monotonic() + seconds
+    with httpx.Client(base_url=server.url, timeout=300) as http:
+        for name in ("m", "bulk"):
+            while (
+                answer := http.get(f"/v1/models/{name}")
+            ).status_code == 503 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert answer.status_code == 200, answer.text
 
 
 def _compare(server: Forked, clients: list[Client], first: list[dict], when: str) -> None:
