@@ -330,6 +330,7 @@ class ExpertEnsemble:
         if scores is not None:
             is_same = classes == snapshot.classes
             scores = scores if is_same else align(scores, snapshot.classes, classes)
+            # The label frequency experts, whose scores in long runs without a new label are not recorded.
             of_labels = np.array([not expert.uses_features for expert in self.experts])
             self.label_run, in_long_run = self.label_run.after(scores[:, of_labels])
             if in_long_run.any():
@@ -399,7 +400,10 @@ class ExpertEnsemble:
         return [expert.rule is not None for expert in self.experts]
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> _Weighed:
-        """Return new weights if enough rows have arrived since the last update, else the current weights."""
+        """Return new weights if enough rows have arrived since the last update, else the current weights.
+
+        Early in the stream, and after a change of the classes, fewer rows are enough.
+        """
         budget, classes = stream.budget, self.class_codes()
         waited = self.n_seen - self.weighed_at
         wait = float(SETTINGS.weigh_min_rows)
@@ -526,9 +530,9 @@ class ExpertEnsemble:
         rows = self.rows
         if add is not None:
             rows = rows.append(replace(add, numbers=np.arange(self.n_seen, self.n_seen + len(add))))
-        places = rows.find(forget)
-        is_unknown = places < 0
-        is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.window_start
+        indices = rows.find(forget)
+        is_unknown = indices < 0
+        is_unknown[~is_unknown] = rows.numbers[indices[~is_unknown]] < self.window_start
         if is_unknown.any():
             left = "" if self.params.window == "auto" else ", it has left the window"
             raise DataError(
@@ -541,11 +545,11 @@ class ExpertEnsemble:
         for expert in self.experts:  # an expert can forget a row only after learning it
             if expert.is_ready(stream.views) and not expert.refits:
                 expert.update(stream)
-        places = self.rows.find(block)
-        found = places >= 0
+        indices = self.rows.find(block)
+        found = indices >= 0
         numbers = np.full(len(block), -1)
-        numbers[found] = self.rows.numbers[places[found]]
-        self.rows = self.rows.without(places[found])
+        numbers[found] = self.rows.numbers[indices[found]]
+        self.rows = self.rows.without(indices[found])
         block = replace(block, numbers=numbers)
         self._count(block, -1)
         budget = self._budget()

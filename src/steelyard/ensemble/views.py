@@ -379,7 +379,7 @@ class TransformedRows:
 
     @cached_property
     def ranks(self) -> FloatArray:
-        """Rank-transformed rows."""
+        """Rank-transformed rows, without missing values; they may have more or fewer columns than ``X``."""
         assert self.views.ranks is not None
         return self.views.ranks.apply(self.X)
 
