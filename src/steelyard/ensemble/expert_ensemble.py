@@ -400,15 +400,13 @@ class ExpertEnsemble:
         return [expert.rule is not None for expert in self.experts]
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> _Weighed:
-        """Return new weights if enough rows have arrived since the last update, else the current weights.
-
-        Early in the stream, and after a change of the classes, fewer rows are enough.
-        """
+        """Return new weights if enough rows have arrived since the last update, else the current weights."""
         budget, classes = stream.budget, self.class_codes()
         waited = self.n_seen - self.weighed_at
         wait = float(SETTINGS.weigh_min_rows)
         if not self.drift.is_within(SETTINGS.short_after_drift_rows, self.n_seen):
             wait = max(wait, budget.batch_rows, budget.weigh_rows)
+        # Early in the stream, and after a change of the classes, fewer rows are enough.
         wait = min(wait, 1 + self.n_seen * budget.n_planes // 20) / (10.0 if stream.new_class else 1.0)
         if waited >= wait or (stream.new_class and len(classes) <= 3):
             return self._new_weights(has_rule)
@@ -420,7 +418,7 @@ class ExpertEnsemble:
         """Return weights computed from the recent scores. Experts without a rule get weight 0."""
         delay_rows = min(self.predicted.delay_rows, SETTINGS.max_delay_rows)
         priors = np.array(
-            [self._prior(*pair, delay_rows) for pair in zip(self.experts, has_rule, strict=True)]
+            [self._prior(expert, has, delay_rows) for expert, has in zip(self.experts, has_rule, strict=True)]
         )
         labels = self.labels_of(self.recent_scores.classes)
         decision = replace(self.decision, positive=self.find_positive())

@@ -118,7 +118,7 @@ class SlidingWindow(WindowWrapper):
         joined = before.append(rows, labels, times)
         n_old = n_leaving(size, joined.time)
         after = joined.without_oldest(n_old)
-        if n_old >= len(before):
+        if n_old >= len(before):  # no earlier row remains, or there was none
             self.estimator_ = clone(self.estimator).fit(after.X, after.y)
         else:
             estimator = shallow_copy(self.estimator_)

@@ -224,7 +224,10 @@ class Expert:
         return None
 
     def get_state(self) -> dict[str, Any]:
-        """Return the learned state as arrays, plain values and estimators."""
+        """Return the learned state as arrays, plain values and estimators.
+
+        Files keep the names of earlier versions: "high" is ``n_seen_at_update``, "left_out" means disabled.
+        """
         return {"high": self.n_seen_at_update, "left_out": not self.is_enabled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
