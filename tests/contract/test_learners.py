@@ -143,6 +143,12 @@ def test_wrappers_that_store_rows_are_tested_with_an_estimator_that_is_changed_i
     assert not names, f"add to LEARNERS in tests/safety/subjects.py, with IncrementalSVC: {names}"
 
 
+def test_every_window_wrapper_states_after_how_many_rows_its_memory_stops_growing():
+    wrappers = [getattr(windowing, name) for name in windowing.__all__]
+    names = [x.__name__ for x in wrappers if x._full_after_rows is None and "_traits" not in vars(x)]
+    assert not names, f"define _full_after_rows, otherwise the check of the memory is skipped: {names}"
+
+
 @parametrize_with_checks(
     [*LEARNERS, *WRAPPERS, AdaptiveThresholdClassifier(GaussianNB())],
     expected_failed_checks=_expected_failures,

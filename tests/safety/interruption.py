@@ -185,7 +185,10 @@ def try_call(
             if count.not_reached > 3:  # moments are tried in order, so later moments are not reached either
                 break
         state = comparable_bytes(model)
-        assert state in {before, after}, f"the learner is partially changed after trial {number}"
+        assert state in {before, after}, (
+            f"the saved state after trial {number} is neither that before nor that after the call: parts "
+            "were not changed together (VersionedValue), or equal calls give different states (random_state)"
+        )
         count.before += state == before
         count.after += state == after
         if state not in answers:

@@ -78,7 +78,10 @@ def predict_while_learning(subject: Subject, seconds: float, n_readers: int = 3)
             stop.set()
             for thread in threads:
                 thread.join()
-    assert not wrong, f"{len(wrong)} of {count.predictions} predictions: {sorted(set(wrong))[:3]}"
+    assert not wrong, (
+        f"{len(wrong)} of {count.predictions} predictions: {sorted(set(wrong))[:3]}; a learner with a "
+        "random_state needs a number there, so that the same rows give the same scores"
+    )
     return count
 
 

@@ -47,7 +47,8 @@ def learner_checks(learner: BatchLearner) -> Iterator[tuple[str, Check]]:
     """Yield name and function of every check.
 
     Each function takes a learner, which it clones. It raises AssertionError if the learner violates the
-    contract, or :class:`NotApplicable` with a reason.
+    contract, or :class:`NotApplicable` with a reason. The checks compare several fits on the same rows, so a
+    parameter ``random_state`` needs a number.
     """
     for name, check in _CHECKS.items():
         reason = dict(learner._traits.exempt).get(name)

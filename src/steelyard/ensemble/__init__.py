@@ -8,6 +8,14 @@ and ``state`` saves it. ``mixing`` and ``multiclass`` combine scores. ``decision
 for StreamClassifier and for the wrapper in ``adaptive_threshold``: read it before ``online_threshold``,
 which keeps target rates. Constants that several modules use are in ``settings``, the others at the top of
 their module.
+
+Words of these modules: the *code* of a class is its number in the order of first occurrence. Rules have their
+classes in the order of codes, snapshots in the order of labels. With scores, *places* are indices of classes
+in such a list. The *number* of a row counts all rows of the stream, the *key* of a row is a hash of its
+features. A *plane* is one score per row: two classes have one plane, more classes have one each. A *view* is
+a fitted transformation of rows. The experts' *raw* scores are combined to *totals*, and these become
+*decisions*, which are positive for the second of two classes. A *promise* is a goal of ``threshold=`` with a
+target rate, and the online threshold that keeps it.
 """
 
 from steelyard._deprecation import former_names

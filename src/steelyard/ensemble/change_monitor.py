@@ -136,7 +136,7 @@ class ChangeMonitor:
             pending=(*self.pending, (X[:, :_MAX_COLUMNS], codes, times)),
             n_pending=self.n_pending + len(codes),
         )
-        seconds = times[-1] - monitor.pending[0][2][0]
+        seconds = times[-1] - monitor.pending[0][2][0]  # 0 if the rows have no times
         covers_day = seconds == 0.0 or seconds >= _DAY_SECONDS or monitor.n_pending >= _MAX_PENDING_ROWS
         if monitor.n_pending < _BLOCK_ROWS or not covers_day:
             return monitor

@@ -330,6 +330,7 @@ class ExpertEnsemble:
         if scores is not None:
             is_same = classes == snapshot.classes
             scores = scores if is_same else align(scores, snapshot.classes, classes)
+            # The label frequency experts, whose scores in long runs without a new label are not recorded.
             of_labels = np.array([not expert.uses_features for expert in self.experts])
             self.label_run, in_long_run = self.label_run.after(scores[:, of_labels])
             if in_long_run.any():
@@ -405,6 +406,7 @@ class ExpertEnsemble:
         wait = float(SETTINGS.weigh_min_rows)
         if not self.drift.is_within(SETTINGS.short_after_drift_rows, self.n_seen):
             wait = max(wait, budget.batch_rows, budget.weigh_rows)
+        # Early in the stream, and after a change of the classes, fewer rows are enough.
         wait = min(wait, 1 + self.n_seen * budget.n_planes // 20) / (10.0 if stream.new_class else 1.0)
         if waited >= wait or (stream.new_class and len(classes) <= 3):
             return self._new_weights(has_rule)
@@ -416,7 +418,7 @@ class ExpertEnsemble:
         """Return weights computed from the recent scores. Experts without a rule get weight 0."""
         delay_rows = min(self.predicted.delay_rows, SETTINGS.max_delay_rows)
         priors = np.array(
-            [self._prior(*pair, delay_rows) for pair in zip(self.experts, has_rule, strict=True)]
+            [self._prior(expert, has, delay_rows) for expert, has in zip(self.experts, has_rule, strict=True)]
         )
         labels = self.labels_of(self.recent_scores.classes)
         decision = replace(self.decision, positive=self.find_positive())
@@ -526,9 +528,9 @@ class ExpertEnsemble:
         rows = self.rows
         if add is not None:
             rows = rows.append(replace(add, numbers=np.arange(self.n_seen, self.n_seen + len(add))))
-        places = rows.find(forget)
-        is_unknown = places < 0
-        is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.window_start
+        indices = rows.find(forget)
+        is_unknown = indices < 0
+        is_unknown[~is_unknown] = rows.numbers[indices[~is_unknown]] < self.window_start
         if is_unknown.any():
             left = "" if self.params.window == "auto" else ", it has left the window"
             raise DataError(
@@ -541,11 +543,11 @@ class ExpertEnsemble:
         for expert in self.experts:  # an expert can forget a row only after learning it
             if expert.is_ready(stream.views) and not expert.refits:
                 expert.update(stream)
-        places = self.rows.find(block)
-        found = places >= 0
+        indices = self.rows.find(block)
+        found = indices >= 0
         numbers = np.full(len(block), -1)
-        numbers[found] = self.rows.numbers[places[found]]
-        self.rows = self.rows.without(places[found])
+        numbers[found] = self.rows.numbers[indices[found]]
+        self.rows = self.rows.without(indices[found])
         block = replace(block, numbers=numbers)
         self._count(block, -1)
         budget = self._budget()

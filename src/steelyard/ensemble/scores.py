@@ -85,7 +85,7 @@ class ScoreBuffer:
 
     def __init__(self, n_experts: int) -> None:
         self.n_experts = n_experts
-        self.classes: list[Label] = []
+        self.classes: list[Label] = []  # labels, or in StreamClassifier the class codes of the labels
         self._log = ScoreLog.empty(n_experts, 1)
         self._counts: FloatArray = np.zeros(0)  # decayed number of rows of each class
 
@@ -133,7 +133,7 @@ class ScoreBuffer:
         self._log = self._log.take(_native.last_rows(self._log.rows[1], *SETTINGS.score_rows_after_drift))
 
     def drop(self, label: Label, keys: NDArray[np.uint64]) -> None:
-        """Remove the scores of forgotten rows of a class."""
+        """Remove the scores of forgotten rows of a class; ``label`` is one of :attr:`classes`."""
         if label not in self.classes:
             return
         place = self.classes.index(label)

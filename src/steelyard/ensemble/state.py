@@ -112,7 +112,7 @@ def _weights(state: dict[str, Any], n_classes: int) -> ExpertWeights | Multiclas
     # Files of version 0.2.0 contain a list with one entry for two classes, else one per class.
     # With more than two classes this list is dropped, and the expert weights are computed again later.
     is_early = "judgement" not in state
-    saved = [*state["judgements"], None][0] if is_early else state["judgement"]
+    saved = next(iter(state["judgements"]), None) if is_early else state["judgement"]
     if saved is None or (is_early and n_classes > 2):
         return None
     kind: Any = ExpertWeights if n_classes < 3 else MulticlassWeights

@@ -299,6 +299,7 @@ class HashedTable:
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
         """Return the hashed rows. New columns and categories do not change the hashes of earlier rows."""
         missing = np.isnan(X)
+        # Code of a cell: 0 for a number, 1 if it is missing, 2 for an unknown category, 3 or more otherwise.
         codes, values = np.where(missing, 1.0, 0.0), np.where(missing, 1.0, X)
         columns = list(categorical)
         codes[:, columns] = np.where(missing[:, columns], 1.0, X[:, columns] + 3.0)
@@ -379,7 +380,7 @@ class TransformedRows:
 
     @cached_property
     def ranks(self) -> FloatArray:
-        """Rank-transformed rows."""
+        """Rank-transformed rows, without missing values; they may have more or fewer columns than ``X``."""
         assert self.views.ranks is not None
         return self.views.ranks.apply(self.X)
 

@@ -82,8 +82,10 @@ class WindowWrapper(GrowingMixin, Learner):
 
     _finds_nonfinite = True  # the estimator checks for NaN and infinity
 
+    # Attributes of an earlier fit that fit() must remove, because partial_fit() does not always set them.
     _removed_by_fit: ClassVar[frozenset[str]] = frozenset({"_lock", "feature_names_in_", "n_rebuilt_"})
-    # Number of rows after which the saved state stops growing, or None if it never stops.
+    # Number of rows after which the saved state stops growing, or None if it never stops; with None, the
+    # contract check of the memory is skipped.
     _full_after_rows: int | None = None
 
     estimator: Any
@@ -159,7 +161,7 @@ class WindowWrapper(GrowingMixin, Learner):
         return self
 
     def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: Any) -> None:  # noqa: ARG002
-        """Learn rows and forget others on a shallow copy; other threads see the wrapper ``published``."""
+        """Learn rows and forget others. ``self`` is a shallow copy; other threads see ``published``."""
         self._check_params()
         is_first = not self._is_started()
         rows, labels = validate_plain_rows(self, X, y, "partial_fit")
@@ -167,7 +169,7 @@ class WindowWrapper(GrowingMixin, Learner):
 
     @abstractmethod
     def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
-        """Learn validated rows."""
+        """Learn validated rows and set ``estimator_``. ``is_first`` says that none were learned before."""
 
     def _check_methods(self, *methods: str) -> None:
         check_not_class(self.estimator, type(self).__name__)

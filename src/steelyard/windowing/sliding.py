@@ -118,15 +118,16 @@ class SlidingWindow(WindowWrapper):
         joined = before.append(rows, labels, times)
         n_old = n_leaving(size, joined.time)
         after = joined.without_oldest(n_old)
-        if n_old >= len(before):
+        if n_old >= len(before):  # no earlier row remains, or there was none
             self.estimator_ = clone(self.estimator).fit(after.X, after.y)
         else:
             estimator = shallow_copy(self.estimator_)
-            # Other threads see the estimator that is changed in place, so they must see the new rows too.
+            # An estimator that is changed in place is changed for other threads before this call ends. Its
+            # version says which rows belong to it; everything else that must change with it belongs here too.
             published._window = VersionedValue(_version(estimator), before, after)
             leaving = (joined.X[:n_old], joined.y[:n_old]) if n_old else None
             self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)
-        # Rows by version of the estimator.
+        # Rows by version of the estimator, see _version().
         self._window: VersionedValue[WindowRows] = VersionedValue.constant(after)
 
     def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: WindowRows) -> Any:
@@ -180,6 +181,7 @@ class SlidingWindow(WindowWrapper):
 
 
 def _version(estimator: Any) -> Any:
+    """Return the number of changes in place of the estimator; the same value if it is never so changed."""
     return estimator._in_place_version() if isinstance(estimator, BatchLearner) else None
 
 

@@ -87,7 +87,7 @@ class Rule:
     """Decision function of an expert; immutable, so any thread may use it while the expert learns.
 
     A subclass is a frozen dataclass that has the field ``classes`` and defines :meth:`scores` and
-    :meth:`attribution`.
+    :meth:`attribution`. ``X`` of the rows may contain NaN, their ranks never do.
     """
 
     classes: list[int]  # codes of the classes that the rule knows, ascending
@@ -116,7 +116,8 @@ class Rule:
     def add_to(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
         """Add the rule for two classes, as expert ``number``, to a native scorer.
 
-        Returns False if the rule has no native form. Then :meth:`scores` is called instead.
+        Returns False if the rule has no native form. Then every prediction calls :meth:`scores`, which takes
+        longer, above all for single rows.
         """
         return False
 
@@ -129,14 +130,17 @@ class Expert:
     """
 
     uses_features: ClassVar[bool] = True  # False if all rows of a block have the same score
-    uses_ranks: ClassVar[bool] = False  # whether the expert needs the fitted rank transformation
+    # Whether the expert needs the fitted rank transformation. It starts again when this is fitted again.
+    uses_ranks: ClassVar[bool] = False
     uses_wide_rows: ClassVar[bool] = False  # whether the expert learns the columns before hashing
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the state of the original expert too
     refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are subtracted
     can_be_reenabled: ClassVar[bool] = False  # whether a disabled expert may be enabled again
     min_new_rows: ClassVar[int] = 1  # number of new rows for an update, or 5 % of the stream if that is less
-    window_rows: int | None = None  # number of last rows that the expert represents, or None for all rows
+    # Number of last rows that the expert represents, or None for all rows. It does not select rows: if labels
+    # are late, the prior of an expert with few rows is smaller; expensive updates with many rows start first.
+    window_rows: int | None = None
     learns_in_batches: ClassVar[bool] = False  # whether updates wait for a full batch in long streams
     next_fit: Any = None  # fit in another thread for which the next update may wait
 
@@ -220,7 +224,10 @@ class Expert:
         return None
 
     def get_state(self) -> dict[str, Any]:
-        """Return the learned state as arrays, plain values and estimators."""
+        """Return the learned state as arrays, plain values and estimators.
+
+        Files keep the names of earlier versions: "high" is ``n_seen_at_update``, "left_out" means disabled.
+        """
         return {"high": self.n_seen_at_update, "left_out": not self.is_enabled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
@@ -235,7 +242,11 @@ class Expert:
 
 
 class WindowExpert(Expert):
-    """Expert that remembers a list of rows, all of which are in the row buffer."""
+    """Expert that remembers a list of rows, all of which are in the row buffer.
+
+    A subclass that has no state of its own defines only :meth:`make_rule`, which reads the rows
+    ``stream.rows.at(self.held)``. It sets the numbers of rows below, and usually ``window_rows``.
+    """
 
     can_be_reenabled = True
     n_last_rows: int = 200  # number of last rows that select() returns

@@ -188,7 +188,7 @@ class BoostingExpert(WindowExpert):
         is_outdated = self.is_outdated(stream)
         if self.next_fit is not None:
             return stream.n_seen >= self.next_fit.ends_at or is_outdated
-        is_due, is_extra = self._is_regular(stream), self.is_sampled and not self.is_extra_fit
+        is_due, is_extra = self._is_regular_refit_due(stream), self.is_sampled and not self.is_extra_fit
         is_late = self.starts_at > 0 and stream.n_seen >= _DEFER_AFTER_ROWS
         may_end_later = is_late and stream.may_defer and not stream.new_class
         is_urgent = self.trees is None or self.is_sampled or is_outdated
@@ -198,12 +198,13 @@ class BoostingExpert(WindowExpert):
             if n_rows > 0:
                 self.next_fit = self._deferred(self.memory, stream.n_seen, stream.n_seen + n_rows, stream)
                 return False
-            is_due = self._is_regular(stream)  # the size of the memory has changed
+            is_due = self._is_regular_refit_due(stream)  # the size of the memory has changed
         return is_extra or is_due
 
     def _deferred(
         self, held: IntArray, n_seen: int, ends_at: int, stream: Stream, *, starts: bool = True
     ) -> DeferredFit:
+        """Return a fit to the rows ``held`` whose trees are used after row ``ends_at``."""
         fit = partial(self._fitted, held, stream, is_sampled=False)
         return DeferredFit(held, n_seen, ends_at, BackgroundTask(fit, starts=starts))
 
@@ -216,6 +217,8 @@ class BoostingExpert(WindowExpert):
         self.memory, self.memory_codes, self.observed = numbers[keep], codes[keep], stream.n_seen
 
     def _kept(self, numbers: IntArray, codes: IntArray, stream: Stream) -> Any:
+        """Return a mask of the rows to remember, given row numbers and class codes."""
+        # The memory covers the rows with ``number >= low``.
         low = max(stream.window_start, stream.n_seen - self.window_rows if self.window_rows else 0)
         if self.rows_of_class:
             wanted = last_rows(
@@ -243,7 +246,7 @@ class BoostingExpert(WindowExpert):
                 keep[rows[order[:n_frequent]]] = True
         return keep
 
-    def _is_regular(self, stream: Stream) -> bool:
+    def _is_regular_refit_due(self, stream: Stream) -> bool:
         """Return whether a refit is due even if no rows were forgotten."""
         waiting = stream.n_seen - self.n_seen_at_update
         if not waiting or stream.n_seen < self.starts_at:
@@ -284,7 +287,7 @@ class BoostingExpert(WindowExpert):
             return
         fit, self.next_fit = self.next_fit, None
         if fit is None or stream.new_class:
-            self.is_extra_fit, self.is_sampled = not self._is_regular(stream), False
+            self.is_extra_fit, self.is_sampled = not self._is_regular_refit_due(stream), False
             super().update(stream)
         else:
             self.held, self.n_seen_at_update, self.is_extra_fit = fit.held, fit.n_seen, False

@@ -156,7 +156,8 @@ class _LinearExpert(IncrementalExpert):
         if self.rule is None or self.state is None:
             return self.n_seen_at_update > self.n_seen_at_rule
         budget = stream.budget
-        cost = budget.n_planes * (60.0 + self.state.n_features**3 / 20_000.0)
+        solve_us = 60.0 + self.state.n_features**3 / 20_000.0  # estimated cost of one hyperplane
+        cost = budget.n_planes * solve_us
         wait = budget.interval_rows(cost, SETTINGS.solve_share)
         if self.window_rows is None and cost > _CHEAP_SOLVE_US:
             wait = max(wait, _SOLVE_GROWTH * self.n_seen_at_rule)

@@ -74,9 +74,9 @@ class LabelFrequencyRule(Rule):
         for code in codes:
             counts = counts * self.decay
             if code not in classes:
-                place = int(np.searchsorted(classes, code))
-                classes = [*classes[:place], code, *classes[place:]]
-                counts = np.insert(counts, place, 0.0)
+                index = int(np.searchsorted(classes, code))
+                classes = [*classes[:index], code, *classes[index:]]
+                counts = np.insert(counts, index, 0.0)
             counts[classes.index(code)] += 1.0
         return LabelFrequencyRule(classes, counts, self.decay)
 
@@ -104,9 +104,9 @@ class NearestNeighborExpert(WindowExpert):
         if fitted is not stream.views.ranks:
             ranks = np.ascontiguousarray(TransformedRows(block.X, stream.views).ranks)
         else:  # rows of the last rule are not transformed again
-            places = np.minimum(numbers.searchsorted(block.numbers), len(numbers) - 1)
-            is_new = numbers[places] != block.numbers
-            ranks = known[places]
+            nearest = np.minimum(numbers.searchsorted(block.numbers), len(numbers) - 1)
+            is_new = numbers[nearest] != block.numbers
+            ranks = known[nearest]
             ranks[is_new] = TransformedRows(block.X[is_new], stream.views).ranks
         self._last_ranks = stream.views.ranks, block.numbers, ranks
         return NearestNeighborRule(
@@ -120,7 +120,7 @@ class NearestNeighborRule(Rule):
 
     classes: list[int]
     vectors: FloatArray
-    places: IntArray  # index in `classes` of the class of each row
+    class_indices: IntArray  # index in `classes` of the class of each row
     n_neighbors: int = 5
 
     def scores(self, rows: TransformedRows) -> FloatArray:
@@ -134,13 +134,13 @@ class NearestNeighborRule(Rule):
 
     def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
         kernel = _laplacian(self.vectors.shape[1])
-        scorer.add_neighbors(number, kernel, self.vectors, self.places, self.n_neighbors)
+        scorer.add_neighbors(number, kernel, self.vectors, self.class_indices, self.n_neighbors)
         return True
 
     def _rank_scores(self, ranks: FloatArray) -> FloatArray:
         kernel, ranks = _laplacian(self.vectors.shape[1]), np.ascontiguousarray(ranks)
         return _native.neighbor_scores(
-            kernel, ranks, self.vectors, self.places, len(self.classes), self.n_neighbors
+            kernel, ranks, self.vectors, self.class_indices, len(self.classes), self.n_neighbors
         )
 
 
