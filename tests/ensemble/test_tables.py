@@ -351,3 +351,17 @@ def test_increasing_time_column_is_not_reported_as_drift(rng):
     for begin in range(0, n_rows, 250):
         model.partial_fit(frame[begin : begin + 250], y[begin : begin + 250])
     assert model.drift_events_ == []
+
+
+def test_explain_after_a_new_column_that_has_no_ranks_adds_up_to_the_scores():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(1200, 3)), columns=["a", "b", "c"])
+    y = (frame["a"] > 1.0).to_numpy().astype(int)
+    model = StreamClassifier()
+    for begin in range(0, 1200, 300):
+        model.partial_fit(frame[begin : begin + 300], y[begin : begin + 300])
+    wider = frame.assign(d=1.0)[:100]
+    model.partial_fit(wider, y[:100])
+    found = model.explain(wider[:5], changes=False)
+    assert found.contributions.shape == (5, 4)
+    np.testing.assert_allclose(found.contributions.sum(axis=1) + found.base, found.score, atol=1e-9)

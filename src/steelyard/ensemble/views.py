@@ -414,7 +414,10 @@ class TransformedRows:
     def by_ranked_column(self, part: Attribution) -> Attribution:
         """Return contributions of columns, given contributions of the rank-transformed columns."""
         ranks = self.views.ranks
-        return part.by_source(ranks.sources, self.X.shape[1]) if isinstance(ranks, CodedView) else part
+        # Columns that were added after the fit of the ranks have no ranks, so they contribute nothing.
+        n_ranked = part.contributions.shape[1]
+        sources = ranks.sources if isinstance(ranks, CodedView) else np.arange(n_ranked)
+        return part.by_source(sources, self.X.shape[1])
 
 
 @dataclass(frozen=True)
