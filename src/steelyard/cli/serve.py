@@ -229,6 +229,7 @@ def _listen(
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         bound = socket.create_server((host, port), family=family, backlog=config.backlog)
     except OSError as error:
+        # socket.create_server() adds "(while attempting to bind on address ...)" to the reason.
         reason = str(error.strerror or error).partition(" (while")[0].lower()
         raise ParameterError(
             f"the service cannot listen at {host}, port {port}: {reason}.",
@@ -331,7 +332,7 @@ def rotate_key(
     expires: str | None = opt.option("Time until the new key expires. Default: never.", "90d"),
     as_json: bool = opt.as_json,
 ) -> None:
-    """Create a key with the same rights as KEY_ID. The old key expires after the overlap."""
+    """Create a key with the same rights as the key ID. The old key expires after the overlap."""
     from steelyard.service.http.keys import Keys
 
     until = _later(overlap)
