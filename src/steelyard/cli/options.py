@@ -244,6 +244,7 @@ class PrequentialColumnOptions(ColumnOptions):
     )
 
 
+# Default values of parameters; each stands for all options of a class.
 address: Any = AddressOptions
 columns: Any = ColumnOptions
 prequential_columns: Any = PrequentialColumnOptions

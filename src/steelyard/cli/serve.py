@@ -78,7 +78,10 @@ def serve_command(
         "Format of warnings and errors: text, or one JSON object per line.", ("text", "json"), default="text"
     ),
     audit_days: float = opt.option(
-        "Days for which the audit log is kept.", type=click.FloatRange(min=0.0, min_open=True), default=90.0
+        "Days for which the audit log is kept.",
+        "DAYS",
+        type=click.FloatRange(0.0, min_open=True),
+        default=90.0,
     ),
     check: bool = opt.flag("Load all models, list damaged ones and exit with code 1 if there are any."),
     repair: bool = opt.flag("With --check: rebuild damaged models from their readable rows."),
@@ -205,6 +208,7 @@ def _check(writer: Any, *, repair: bool) -> None:
 def _listen(
     app: Any, host: str, port: int, tls: tuple[Path | None, Path | None], announce: Callable[[str], None]
 ) -> None:
+    """Run the service until it is stopped. ``announce`` is called with its address."""
     tls_cert, tls_key = tls
     import uvicorn
 
@@ -379,7 +383,7 @@ def audit_command(
     model: str | None = opt.option("Only this model.", "NAME"),
     verb: str | None = opt.option("Show only this operation.", "learn|forget|..."),
     key: str | None = opt.option("Only this key.", "ID"),
-    limit: int = opt.option("Number of entries.", type=int, default=50),
+    limit: int = opt.option("Number of entries.", "N", type=int, default=50),
     as_json: bool = opt.as_json,
 ) -> None:
     """List the latest changes of a store: who changed which model, when, and with what outcome."""
