@@ -51,7 +51,7 @@ def run_command(
     quick: bool = opt.flag("Fewer rounds: minutes for everything."),
     jobs: int | None = opt.count("Number of processes.  [number of cores]"),
     resume: bool = opt.flag("Continue an interrupted run."),
-    seed: int = opt.count("", minimum=0, default=0),
+    seed: int = opt.count("Random seed.", minimum=0, default=0),
     output: Path = opt.option(
         "Folder for CSV, figures and reports.",
         names="-o --output",

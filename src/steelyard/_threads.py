@@ -161,16 +161,18 @@ class _TaskQueue:
     """Tasks of one call of :func:`run_tasks`, which several threads take in order until one has failed."""
 
     def __init__(self, tasks: Sequence[Callable[[], Any]]) -> None:
-        # The caller runs the first task. Threads take the others; the next() of this iterator is atomic.
-        self._tasks, self._numbers = tasks, iter(range(1, len(tasks)))
+        self._tasks = tasks
+        # Numbers of the tasks that no thread has taken yet, except the first task, which the caller runs.
+        # Threads share this iterator, because its next() is atomic.
+        self._numbers = iter(range(1, len(tasks)))
         self.results: list[Any] = [None] * len(tasks)
         self.errors: dict[int, BaseException] = {}
-        self.changed = threading.Condition()
         self._context = contextvars.copy_context()
+        self.changed = threading.Condition()  # protects the two attributes below
         self._is_open, self._n_helpers = True, 0
 
     def run(self, *first: int) -> None:
-        """Run the ``first`` task, if its number is given, and then the next ones."""
+        """Run the task with the number ``first``, if it is given, and then tasks that no thread has taken."""
         with one_thread():
             for number in chain(first, self._numbers):
                 try:
@@ -197,7 +199,7 @@ class _TaskQueue:
                 self.changed.notify_all()
 
     def close(self) -> None:
-        """Wait until no thread helps; later ones will not."""
+        """Wait until no thread helps, and let no further thread help."""
         with self.changed:
             self._is_open = False
             self.changed.wait_for(lambda: not self._n_helpers)
@@ -230,7 +232,9 @@ def run_tasks(tasks: Sequence[Callable[[], Any]], *, parallel: bool) -> list[Any
     others = [
         threading.Thread(target=queue.help, daemon=True) for _ in range(n_threads - 1 - len(_running()))
     ]
-    with queue.changed:  # otherwise Thread.start() would return when the thread waits, perhaps after 5 ms
+    # A new thread waits for this lock at once, so start() returns. A thread that ran its task instead could
+    # delay start() for 5 ms, until it releases the interpreter lock.
+    with queue.changed:
         for other in others:
             other.start()
     try:
@@ -267,9 +271,9 @@ class BackgroundTask(Generic[_R]):
         self._results: list[_R] = []  # empty or one result
         self._ended: threading.Event | None = None
         if starts and num_threads() > 1:
-            self._ended, self._may_begin = threading.Event(), threading.Lock()
+            self._ended, self._start_lock = threading.Event(), threading.Lock()
             thread = threading.Thread(target=contextvars.copy_context().run, args=(self._run,))
-            with self._may_begin:  # see run_tasks()
+            with self._start_lock:  # lets start() return at once, as in run_tasks()
                 thread.start()
             _background[self._ended] = thread
             for ended in set(_background) - set(_running()):
@@ -294,8 +298,8 @@ class BackgroundTask(Generic[_R]):
     def _run(self) -> None:
         assert self._function is not None
         assert self._ended is not None
-        with self._may_begin:
-            pass
+        with self._start_lock:
+            pass  # start() has returned
         # If the function fails, result() runs it again, in the thread that needs it.
         with suppress(BaseException):
             self._results.append(self._function())

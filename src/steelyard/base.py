@@ -100,7 +100,7 @@ def estimator_has(name: str) -> Callable[[Method], Method]:
 
 
 if TYPE_CHECKING:
-    fitted_property = property
+    fitted_property = property  # type checkers know the type of a plain property
 else:
 
     def fitted_property(read: Callable[[BatchLearner], Any]) -> property:

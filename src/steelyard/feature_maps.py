@@ -41,8 +41,8 @@ class ProjectionMap:
     """Base class of rounded functions of the projection ``starts + ((x - shift) * scale) @ weights``.
 
     ``intermediates`` returns values of which the output features are linear functions: in projections the
-    features themselves, in landmark maps kernel values. ``apply_without_blas`` has the bits of ``apply``;
-    threads of BLAS would slow down learners that run in parallel.
+    features themselves, in landmark maps kernel values. The results of ``apply_without_blas`` and ``apply``
+    are bit-identical; threads of BLAS would slow down learners that run in parallel.
 
     Weights and coordinates have 24 bits, so products are exact. Sums are computed from the first feature to
     the last, so the output is bit-identical in every batch. The names of the fields are keys in files.

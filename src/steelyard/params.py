@@ -1,8 +1,8 @@
-"""Constraints on the parameters of estimators.
+"""Declaration of the parameters of estimators, and constraints on their values.
 
 An estimator declares a parameter as ``C: float = parameter(1.0, Positive())`` in a class that is decorated
-with :func:`parametrized`. Its ``_constraints`` then map each parameter to its constraint, and
-:func:`check_params` raises an error for the first violation.
+with :func:`parametrized`. The attribute ``_constraints`` of the class then maps each parameter to its
+constraint, and :func:`check_params` raises an error for the first violation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Constraint:
 
 
 def parameter(default: Any, constraint: Constraint) -> Any:
-    """Return the field of a parameter in the class of an estimator."""
+    """Declare a parameter of an estimator: a dataclass field with a default and a constraint."""
     return field(default=default, metadata={"constraint": constraint})
 
 
@@ -55,12 +55,15 @@ def parametrized(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
 
 
 def constraints_of(cls: type) -> dict[str, Constraint]:
-    """Return the constraints of the fields of a dataclass; a new default keeps the constraint."""
+    """Return the constraints of the parameters of a class by name.
+
+    If a subclass only gives a parameter another default, the constraint of the base class remains.
+    """
     return {
-        name: own.metadata["constraint"]
+        name: declared.metadata["constraint"]
         for base in reversed(cls.__mro__)
-        for name, own in vars(base).get("__dataclass_fields__", {}).items()
-        if "constraint" in own.metadata
+        for name, declared in vars(base).get("__dataclass_fields__", {}).items()
+        if "constraint" in declared.metadata
     }
 
 

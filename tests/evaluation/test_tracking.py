@@ -16,13 +16,13 @@ from steelyard.streams.predictions import Predictions
 from tests.evaluation.reference import measured
 
 
-def _counted(true, predicted, sizes, window, n_classes, *, agos=(0,)):
-    """Track chunks and read their counts; record windows that end ``agos`` rows before the last row.
+def _counted(true, predicted, sizes, window, n_classes, *, rows_after=(0,)):
+    """Return a tracker whose counts are read after every chunk.
 
-    These windows end in the last chunk, whose rows are counted together.
+    Windows are recorded so that the given numbers of rows come after them, all in the last chunk.
     """
     tracker, table = Tracker(("g_mean",), window, 0), LabelEncoder(range(n_classes))
-    recorded = {len(true) - ago for ago in agos}
+    recorded = {len(true) - n_rows for n_rows in rows_after}
     read = np.minimum(np.cumsum(sizes), len(true)).tolist()
     for begin, end in pairwise(sorted({0, *read, *recorded})):
         part = slice(begin, end)
@@ -114,14 +114,14 @@ def test_class_without_rows_does_not_change_other_measures():
 
 
 @given(histories, st.integers(0, 2**31), st.lists(st.integers(0, 150), min_size=1, max_size=30))
-def test_counts_of_earlier_windows_equal_counts_of_their_rows(history, seed, agos):
+def test_counts_of_earlier_windows_equal_counts_of_their_rows(history, seed, rows_after):
     sizes, window, n_classes = history
     rng = np.random.default_rng(seed)
     true, predicted = rng.integers(0, n_classes, size=(2, sum(sizes)))
-    agos = sorted({ago for ago in agos if ago < sizes[-1]}, reverse=True)
-    records = _counted(true, predicted, sizes, window, n_classes, agos=agos).records
-    for ago, record in zip(agos, records, strict=True):
-        end = len(true) - ago
+    rows_after = sorted({n_rows for n_rows in rows_after if n_rows < sizes[-1]}, reverse=True)
+    records = _counted(true, predicted, sizes, window, n_classes, rows_after=rows_after).records
+    for n_rows, record in zip(rows_after, records, strict=True):
+        end = len(true) - n_rows
         rows = slice(max(0, end - window), end)
         size = -(-len(true[rows]) // 20)
         expected = [_tally(true[part], predicted[part], n_classes) for part in _blocks_back_from(rows, size)]

@@ -268,7 +268,7 @@ def test_budget_learner_stores_bounded_number_of_sequences(rng):
 # -- SequenceStore ---------------------------------------------------------------------------------
 
 
-def test_equal_sequences_share_a_table_slot_and_free_slots_are_reused():
+def test_equal_sequences_share_a_slot_and_free_slots_are_reused():
     store = SequenceStore()
     rows = store.add(["a", b"a", "b", "a", np.array([97], dtype=np.int32)])
     assert rows.ravel().tolist() == [0, 1, 2, 0, 3]
@@ -277,17 +277,17 @@ def test_equal_sequences_share_a_table_slot_and_free_slots_are_reused():
     assert len(store) == 3
 
 
-def test_sequences_with_negative_zero_and_zero_share_a_table_slot():
+def test_sequences_with_negative_zero_and_zero_share_a_slot():
     store = SequenceStore()
     assert store.add([np.array([[0.0]]), np.array([[-0.0]])]).ravel().tolist() == [0, 0]
 
 
 def test_sequence_store_has_correct_values_after_adding_and_removing(rng):
-    table = SequenceStore([Kernel(EDIT)])
+    store = SequenceStore([Kernel(EDIT)])
     for _ in range(12):
         X, _y = words(rng, 10)
-        rows = table.add(X)
+        rows = store.add(X)
         np.testing.assert_allclose(
-            table._values[0][np.ix_(rows[:, 0].astype(int), rows[:, 0].astype(int))], EDIT(X, X), atol=1e-12
+            store._values[0][np.ix_(rows[:, 0].astype(int), rows[:, 0].astype(int))], EDIT(X, X), atol=1e-12
         )
-        table.retain(rows[:: int(rng.integers(1, 4))])
+        store.retain(rows[:: int(rng.integers(1, 4))])

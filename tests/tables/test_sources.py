@@ -243,7 +243,7 @@ def test_invalid_json_line_raises_with_line_number(tmp_path):
         (b"a,a,y\n1,2,3\n", "two columns have the name 'a'"),
         (
             b"a,b,y\n1,caf\xe9,3\n",
-            "line 2, column 'b': expected text in UTF-8; got the byte 0xe9, the last of",
+            "line 2, column 'b': expected text in UTF-8; got the byte 0xe9 at the end of",
         ),
         (b"a,caf\xe9,y\n1,2,3\n", "line 1: expected text in UTF-8; got the byte 0xe9"),
         (b'{"a": 1, "y": "caf\xe9"}\n', "line 1: expected text in UTF-8; got the byte 0xe9"),

@@ -47,7 +47,7 @@ class Variant:
     # How the bumps are combined. The paper uses the mean, but then the factor is nearly constant.
     combine: str = parameter("max", OneOf("max", "mean", "sum"))
     # How the factor is scaled. "trace" preserves the trace of the kernel matrix, so C keeps its meaning from
-    # round to round; "peak" makes the largest factor 1; None is the paper.
+    # round to round; "peak" makes the largest factor 1; None does not scale the factor, as in the paper.
     normalize: str | None = parameter("trace", OneOf("trace", "peak", None))
     # Boundary points that determine the width of a bump: the "nearest" five; those with a *squared* distance
     # below the margin ("printed", equation 7 of the paper); those with a distance below the margin
@@ -64,12 +64,12 @@ class Variant:
         return cls() if isinstance(variant, str) else cls(**variant)
 
 
-_CHOICES = constraints_of(Variant)
+_CONSTRAINTS = constraints_of(Variant)
 VARIANT = Constraint(
     "'adapted', 'printed' or a dict with some of "
-    + ", ".join(f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()),
+    + ", ".join(f"{name!r} ({choice.description})" for name, choice in _CONSTRAINTS.items()),
     lambda value: (
-        all(name in _CHOICES and _CHOICES[name].accepts(value[name]) for name in value)
+        all(name in _CONSTRAINTS and _CONSTRAINTS[name].accepts(value[name]) for name in value)
         if isinstance(value, Mapping)
         else isinstance(value, str) and value in {"adapted", "printed"}
     ),
@@ -345,7 +345,7 @@ def restore_bumps(tree: dict[str, Any], n_reference: int) -> Bumps:
     arrays = [bumps.squared_widths, content.get("lengths", bumps.squared_widths)]
     if any(array.dtype != np.float64 or array.shape != bumps.squared_widths.shape for array in arrays):
         raise ValueError("the widths and lengths of bumps differ in shape or are not float64")
-    if not _CHOICES["combine"].accepts(bumps.combine):
+    if not _CONSTRAINTS["combine"].accepts(bumps.combine):
         raise ValueError(f"unknown value of combine: {bumps.combine!r}")
     for positions in (content[name] for name in bumps.positions):
         check_positions(positions, n_reference)

@@ -27,7 +27,7 @@ _QOS = 1
 class _Client:
     """MQTT client with its network thread.
 
-    With ``on_message``, which gets the messages, the broker keeps the session of the client.
+    If a function ``on_message`` is given, it is called for each message, and the broker keeps the session.
     """
 
     def __init__(

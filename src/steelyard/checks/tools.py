@@ -57,7 +57,10 @@ def fitted_in_chunks(learner: BatchLearner, stream: Stream, cuts: list[int]) -> 
 def assert_same_scores(
     a: BatchLearner, b: BatchLearner, X: FloatArray, what: str, *, rounding: bool = True
 ) -> None:
-    """Assert that two decision functions are equal, with ``rounding`` up to a relative error of 1e-6."""
+    """Assert that two decision functions are identical or, with ``rounding``, differ by less than 1e-6.
+
+    The difference is relative to the largest score.
+    """
     left, right = np.asarray(a.decision_function(X)), np.asarray(b.decision_function(X))
     assert left.shape == right.shape, (
         f"{what}: the decision functions have shapes {left.shape} and {right.shape}"

@@ -81,7 +81,7 @@ class Cost:
             index = int(is_valid.argmin())
             row, found = chunk.first_row + index, costs[index]
             raise DataError(
-                f"--cost: column {self.column!r} must contain a number from 0 in every row; got "
+                f"--cost: column {self.column!r} must contain a number of at least 0 in every row; got "
                 f"{'no value' if np.isnan(found) else format(found, 'g')} in row {row:,}."
             )
         return costs

@@ -100,7 +100,7 @@ def argument(**settings: Any) -> Any:
 def option(
     text: str, metavar: str | None = None, *, names: str = "", default: Any = None, **settings: Any
 ) -> Any:
-    """Declare an option with the help ``text``, which shows the default.
+    """Declare an option with the help ``text``, to which the default is added.
 
     The option of the parameter ``min_rows`` is ``--min-rows``, unless other ``names`` (separated by spaces)
     are given.
@@ -244,6 +244,7 @@ class PrequentialColumnOptions(ColumnOptions):
     )
 
 
+# Default values of parameters; each stands for all options of a class.
 address: Any = AddressOptions
 columns: Any = ColumnOptions
 prequential_columns: Any = PrequentialColumnOptions

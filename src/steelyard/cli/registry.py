@@ -109,7 +109,7 @@ def parse_goal(text: str) -> Any:
 
 
 def parse_pairs(text: str) -> dict[str, float | str]:
-    """Parse NAME=VALUE,... ; values that are no numbers are strings."""
+    """Parse NAME=VALUE,NAME=VALUE; a value that is not a number stays a string."""
     pairs: dict[str, float | str] = {}
     for part in text.split(","):
         name, _, value = (word.strip() for word in part.partition("="))

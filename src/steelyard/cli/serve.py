@@ -78,7 +78,10 @@ def serve_command(
         "Format of warnings and errors: text, or one JSON object per line.", ("text", "json"), default="text"
     ),
     audit_days: float = opt.option(
-        "Days for which the audit log is kept.", type=click.FloatRange(min=0.0, min_open=True), default=90.0
+        "Days for which the audit log is kept.",
+        "DAYS",
+        type=click.FloatRange(0.0, min_open=True),
+        default=90.0,
     ),
     check: bool = opt.flag("Load all models, list damaged ones and exit with code 1 if there are any."),
     repair: bool = opt.flag("With --check: rebuild damaged models from their readable rows."),
@@ -205,6 +208,7 @@ def _check(writer: Any, *, repair: bool) -> None:
 def _listen(
     app: Any, host: str, port: int, tls: tuple[Path | None, Path | None], announce: Callable[[str], None]
 ) -> None:
+    """Run the service until it is stopped. ``announce`` is called with its address."""
     tls_cert, tls_key = tls
     import uvicorn
 
@@ -229,6 +233,7 @@ def _listen(
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         bound = socket.create_server((host, port), family=family, backlog=config.backlog)
     except OSError as error:
+        # socket.create_server() adds "(while attempting to bind on address ...)" to the reason.
         reason = str(error.strerror or error).partition(" (while")[0].lower()
         raise ParameterError(
             f"the service cannot listen at {host}, port {port}: {reason}.",
@@ -331,7 +336,7 @@ def rotate_key(
     expires: str | None = opt.option("Time until the new key expires. Default: never.", "90d"),
     as_json: bool = opt.as_json,
 ) -> None:
-    """Create a key with the same rights as KEY_ID. The old key expires after the overlap."""
+    """Create a key with the same rights as the key ID. The old key expires after the overlap."""
     from steelyard.service.http.keys import Keys
 
     until = _later(overlap)
@@ -378,7 +383,7 @@ def audit_command(
     model: str | None = opt.option("Only this model.", "NAME"),
     verb: str | None = opt.option("Show only this operation.", "learn|forget|..."),
     key: str | None = opt.option("Only this key.", "ID"),
-    limit: int = opt.option("Number of entries.", type=int, default=50),
+    limit: int = opt.option("Number of entries.", "N", type=int, default=50),
     as_json: bool = opt.as_json,
 ) -> None:
     """List the latest changes of a store: who changed which model, when, and with what outcome."""

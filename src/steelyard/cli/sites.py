@@ -84,7 +84,7 @@ def publish_command(
         "Receipt of the round, needed to leave it.  [default: SITE.receipt]", "FILE", type=ANY_FILE
     ),
     wait: float = opt.option(
-        "Seconds to wait for the keys of the other sites.", type=click.FloatRange(0), default=600.0
+        "Seconds to wait for the keys of the other sites.", "SECONDS", type=click.FloatRange(0), default=600.0
     ),
     confirm: bool = opt.flag("Ask whether all sites show the same fingerprint."),
     key: str | None = key_option,
@@ -212,7 +212,9 @@ def collect_command(
     endpoint: str = opt.argument(metavar=ENDPOINT),
     out: Path = opt.out("Output file for the pooled model.", required=True),
     round_name: str | None = round_option("Use the sum of this secure-aggregation round."),
-    wait: float = opt.option("Seconds to wait for the round.", type=click.FloatRange(0), default=0.0),
+    wait: float = opt.option(
+        "Seconds to wait for the round.", "SECONDS", type=click.FloatRange(0), default=0.0
+    ),
     key: str | None = key_option,
 ) -> None:
     """Build the model of all published statistics. It equals a model fitted on the rows of all sites."""
@@ -321,7 +323,7 @@ def serve_command(
     folder: str | None = opt.argument(required=False, metavar="[FOLDER]"),
     out: Path | None = opt.out("Output file for the pooled model of FOLDER."),
     every: float = opt.option(
-        "Seconds between two checks of FOLDER.", type=click.FloatRange(0.01), default=2.0
+        "Seconds between two checks of FOLDER.", "SECONDS", type=click.FloatRange(0.01), default=2.0
     ),
     store: str = opt.option("Store of the service.", "FILE.db", default="hub.db"),
     model: str = opt.option("Name of the pooled model.", "NAME", default="pooled"),

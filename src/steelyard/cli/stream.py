@@ -155,7 +155,7 @@ class StreamOptions:
         return {name: path for name, path in named.items() if path is not None}
 
 
-_stream_options: Any = StreamOptions
+_stream_options: Any = StreamOptions  # default value that stands for all options of the class
 
 
 @opt.command("stream")

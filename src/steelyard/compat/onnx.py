@@ -261,7 +261,7 @@ def _squared_distance(body: Any, support: FloatArray, graph: _Graph) -> str:
     kernel, weights = body.center.kernel, body.center.coef.T
     sums = graph("MatMul", _kernel_values(kernel, support, graph), weights)
     squared = graph("Sub", _diagonal(kernel, graph), graph("Mul", sums, 2.0))
-    return graph("Max", graph("Add", squared, body.centre_length), 0.0)
+    return graph("Max", graph("Add", squared, body.squared_norm), 0.0)
 
 
 _WRITERS: dict[type, Callable[[Any, _Graph], str]] = {

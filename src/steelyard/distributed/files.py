@@ -142,8 +142,8 @@ def statistics(
 def _learn(model: Any, chunks: Iterable[Sequence[Any]], source: str) -> RowDigest:
     digest = RowDigest()
     for number, chunk in enumerate(chunks):
-        X, y, sample_weight = (*chunk, None)[:3]
-        X = as_rows(X)
+        X, y = as_rows(chunk[0]), chunk[1]
+        sample_weight = chunk[2] if len(chunk) > 2 else None
         if n_rows(X) == 0:
             continue
         try:

@@ -383,8 +383,8 @@ class KernelSphere(Body):
     """Ball in the feature space of a kernel. The center is a sum of the rows with positive weight."""
 
     ball: Ball
-    center: KernelExpansion  # inner product of a row with the center
-    centre_length: float  # squared length of the center
+    center: KernelExpansion  # function that returns the inner products of rows with the center
+    squared_norm: float  # squared norm of the center
 
     @classmethod
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Self:
@@ -402,7 +402,7 @@ class KernelSphere(Body):
 
     def squared_distances(self, X: Any) -> FloatArray:
         products = self.center.scores(X)[:, 0]
-        return np.maximum(self.center.kernel.diagonal(X) - 2.0 * products + self.centre_length, 0.0)
+        return np.maximum(self.center.kernel.diagonal(X) - 2.0 * products + self.squared_norm, 0.0)
 
 
 @dataclass(frozen=True)

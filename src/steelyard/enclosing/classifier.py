@@ -470,7 +470,8 @@ def _replaced(labels: NDArray[Any], mask: NDArray[np.bool_], label: Label) -> ND
 class ClassState:
     """Rows of one class and a cache of its body. Instances are immutable, except that the cache is filled.
 
-    New batches form a linked list, whose entries successive states share, until the rows are needed.
+    New batches are stored in a linked list until the rows are needed. An entry is a tuple of the earlier
+    entries, rows and weights, so successive states share entries.
     """
 
     def __init__(self, rows: ClassRows, batches: tuple[Any, ...] = ()) -> None:

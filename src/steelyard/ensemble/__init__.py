@@ -4,10 +4,10 @@
 of rows in the five steps score, record, update, weigh and publish. ``experts`` contains the experts, one file
 per kind of model. ``row_buffer`` stores the rows and ``scores`` the out-of-sample scores. ``views`` and
 ``layout`` convert and transform rows, ``change_monitor`` detects drift, ``explanation`` describes the model,
-and ``state`` saves it. ``mixing`` and ``multiclass`` combine scores. ``decision`` turns scores into labels,
-for StreamClassifier and for the wrapper in ``adaptive_threshold``: read it before ``online_threshold``,
-which keeps target rates. Constants that several modules use are in ``settings``, the others at the top of
-their module.
+and ``state`` saves it. ``mixing`` and ``multiclass`` calibrate and combine scores. ``decision`` turns scores
+into labels, for StreamClassifier and for the wrapper in ``adaptive_threshold``: read it before
+``online_threshold``, which keeps target rates. Constants that several modules use are in ``settings``, the
+others at the top of their module.
 
 Words of these modules: the *code* of a class is its number in the order of first occurrence. Rules have their
 classes in the order of codes, snapshots in the order of labels. With scores, *places* are indices of classes

@@ -54,8 +54,8 @@ class EnsembleParams(NamedTuple):
         return None if self.window == "auto" else window_size(self.window)
 
 
-class _Weighed(NamedTuple):
-    """Weights of the experts, and the state that changes when they are computed."""
+class _WeighResult(NamedTuple):
+    """New weights of the experts, and the state that changes together with them."""
 
     weights: ExpertWeights | MulticlassWeights | None
     decision: DecisionState
@@ -352,7 +352,7 @@ class ExpertEnsemble:
 
     def _update_and_weigh(
         self, stream: Stream, due: set[Expert], block: Block, scores: FloatArray | None
-    ) -> _Weighed:
+    ) -> _WeighResult:
         """Update the experts that are due and derive their rules; record scores and weigh in parallel.
 
         Expensive experts are updated in parallel. The weights depend on the recent scores and on which
@@ -377,29 +377,29 @@ class ExpertEnsemble:
         expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -(e.window_rows or np.inf)))
         cheap = [expert for expert in ready if expert not in expensive]
 
-        def record_and_weigh() -> _Weighed:
+        def record_and_weigh() -> _WeighResult:
             self._record_scores(block, scores, self.class_codes() if stream.budget.weighs_experts else [])
             return self._weigh(stream, has_rule)
 
         X, names = self.input.monitored(block.X, has_gaps=self.views.layout is not None)
-        monitor = partial(self.changes.after, X, block.codes, self.labels, names, block.times)
+        find_changes = partial(self.changes.after, X, block.codes, self.labels, names, block.times)
         tasks: list[Callable[[], Any]] = [
             *(partial(update, [expert]) for expert in expensive if expert.next_fit is None),
             record_and_weigh,
             partial(one_thread()(update), cheap),
-            monitor,
+            find_changes,
             *(partial(update, [expert]) for expert in expensive if expert.next_fit is not None),
         ]
         is_parallel = bool(expensive) and len(block) >= SETTINGS.min_rows_for_threads
-        results = dict(zip(tasks, run_tasks(tasks, parallel=is_parallel), strict=True))
-        self.changes, weighed = results[monitor], results[record_and_weigh]
+        result_of = dict(zip(tasks, run_tasks(tasks, parallel=is_parallel), strict=True))
+        self.changes, weighed = result_of[find_changes], result_of[record_and_weigh]
         return weighed if self._has_rule() == has_rule else self._weigh(stream, self._has_rule())
 
     def _has_rule(self) -> list[bool]:
         """Return for each expert whether it can predict."""
         return [expert.rule is not None for expert in self.experts]
 
-    def _weigh(self, stream: Stream, has_rule: list[bool]) -> _Weighed:
+    def _weigh(self, stream: Stream, has_rule: list[bool]) -> _WeighResult:
         """Return new weights if enough rows have arrived since the last update, else the current weights."""
         budget, classes = stream.budget, self.class_codes()
         waited = self.n_seen - self.weighed_at
@@ -412,9 +412,9 @@ class ExpertEnsemble:
             return self._new_weights(has_rule)
         snapshot = self.snapshot
         weights = snapshot.weights if classes == snapshot.classes else snapshot.weights_for(classes)
-        return _Weighed(weights, self.decision, self.correction, self.weighed_at)
+        return _WeighResult(weights, self.decision, self.correction, self.weighed_at)
 
-    def _new_weights(self, has_rule: list[bool]) -> _Weighed:
+    def _new_weights(self, has_rule: list[bool]) -> _WeighResult:
         """Return weights computed from the recent scores. Experts without a rule get weight 0."""
         delay_rows = min(self.predicted.delay_rows, SETTINGS.max_delay_rows)
         priors = np.array(
@@ -432,7 +432,7 @@ class ExpertEnsemble:
             correction=self.correction,
         )
         correction = weights.correction if isinstance(weights, ExpertWeights) else None
-        return _Weighed(weights, decision, correction or self.correction, self.n_seen)
+        return _WeighResult(weights, decision, correction or self.correction, self.n_seen)
 
     def _prior(self, expert: Expert, has_rule: bool, delay_rows: int) -> float:
         """Return the prior weight of an expert, or 0 if it cannot predict."""
@@ -442,7 +442,7 @@ class ExpertEnsemble:
         # An expert whose memory is short compared with the delay of the labels is outdated.
         return expert.config.prior / (1.0 + delay_rows / (expert.window_rows or np.inf))
 
-    def _publish(self, stream: Stream, weighed: _Weighed) -> None:
+    def _publish(self, stream: Stream, weighed: _WeighResult) -> None:
         """Make the new rules and weights visible to predictions."""
         weights, self.decision, self.correction, self.weighed_at = weighed
         promise = self.decision.online_threshold

@@ -53,13 +53,17 @@ _MIN_SHARE = 1e-4  # smallest class share in the log-loss at observed shares
 _MIN_ROWS_FOR_THREADS = 100  # fewer rows are scored too quickly for a second thread to pay
 _MOVED_LOG_ODDS = 1.0  # width of the range beyond the threshold and 0 in which the threshold moves decisions
 _NO_TABLE = (np.zeros(1), np.zeros(1))
+
+# Constants of OnlineCalibration.
 _HALF_LIVES_ROWS: FloatArray = np.array([300.0, 1000.0, 4000.0, 16_000.0])
-_LOSS_HALF_LIFE_ROWS = 4000.0
+_LOSS_HALF_LIFE_ROWS = 4000.0  # half-life of the log-losses by which the calibrations are mixed
 _PRIOR_ROWS = 1.0  # strength of the ridge penalty that pulls each calibration towards the identity
-_MAX_STEP = 0.5
-_MIN_SLOPE = 0.05
+_MAX_STEP = 0.5  # larger steps of Newton's method are shortened
+_MIN_SLOPE = 0.05  # smallest slope of a calibration
 _BLOCK_ROWS = 100  # number of rows per step of Newton's method
-_EDGES: FloatArray = np.array([-14.0, -4.0, -2.0, 0.0, 2.0, 4.0, 14.0])  # each slope is valid between two
+_EDGES: FloatArray = np.array(
+    [-14.0, -4.0, -2.0, 0.0, 2.0, 4.0, 14.0]
+)  # the slope is constant between two edges
 _IDENTITIES: FloatArray = np.tile([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], (len(_HALF_LIVES_ROWS), 1))
 _PENALTIES: FloatArray = np.tile(_PRIOR_ROWS * np.eye(len(_EDGES)), (len(_HALF_LIVES_ROWS), 1, 1))
 _N_BINS = 15  # number of probabilities at which the mean error is corrected
@@ -94,11 +98,12 @@ class ExpertWeights:
 
     @cached_property
     def decision_table(self) -> tuple[FloatArray, FloatArray]:
-        """Knots and values of the function that converts weighted sums to decisions.
+        """Knots and values of the piecewise linear function that converts weighted sums to decisions.
 
-        It is 0 at the threshold and the identity beyond the knots, so the highest decisions can be compared
-        although the threshold moves. On the side of 0, sums are changed up to the distance of the threshold
-        from 0, at least 1, so slopes are at least 1/2; on the other side up to 1 beyond the threshold.
+        The decision at the threshold is 0. Beyond the outer knots, decisions equal the sums, so the highest
+        decisions can be compared although the threshold moves. The outer knot on the other side of 0 has the
+        distance ``max(abs(threshold), 1)`` from 0, so slopes are at least 1/2. The other outer knot is 1
+        beyond the threshold.
         """
         size = abs(self.threshold)
         near, far = max(_MOVED_LOG_ODDS, size), size + _MOVED_LOG_ODDS

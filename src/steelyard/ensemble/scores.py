@@ -1,4 +1,4 @@
-"""Recent out-of-sample scores of the experts with labels, and the correction of weights that follows."""
+"""Recent out-of-sample scores of the experts with their labels, and a correction of the expert weights."""
 
 from __future__ import annotations
 

@@ -94,11 +94,11 @@ class Candidate:
     tracker: Tracker
     sample_cost: SampleCost | None  # only for models whose threshold minimises costs
     seconds: float = 0.0
-    n_predicted: int = 0  # number of rows, with those without a label
+    n_predicted: int = 0  # number of predicted rows, including rows without a label
     n_learned: int = 0
     unlabelled: Counter[Any] = field(default_factory=Counter)  # predicted labels of rows without a label
     feature_strengths: FeatureStrengths = field(default_factory=FeatureStrengths)
-    # Last rows that were predicted as positive, as chunk and row of the chunk.
+    # Last rows that were predicted as positive: the chunk, and the index of the row in the chunk.
     alarms: deque[tuple[Chunk, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ALARMS))
     _n_drifts: int = 0
     _n_changes: int = 0

@@ -49,7 +49,7 @@ _N_RESAMPLES = 200
 _BLOCKS_PER_WINDOW = 20
 _MAX_STREAM_BLOCKS = 256  # maximum number of blocks; beyond it, adjacent blocks are merged
 _MIN_FLUSH_ROWS = 8000  # rows are buffered up to this number or two windows, whichever is larger
-_MAX_PENDING_CELLS = 1_000_000  # maximum number of buffered probabilities; many classes are counted sooner
+_MAX_PENDING_CELLS = 1_000_000  # maximum number of buffered probabilities, a limit with many classes
 # Maximum number of classes for PMAUC; with more, all pairs would take longer than learning.
 _MAX_PMAUC_CLASSES = 30
 # Maximum number of records of a model with few classes; beyond it, every other record is removed.
@@ -170,18 +170,10 @@ class Tracker:
         """Count the buffered rows and complete the pending records."""
         if self._pending:
             columns = [np.concatenate(parts) for parts in zip(*self._pending, strict=True)]
-            true, predicted, scores, *tables = columns
             n_classes, scored_class = self._pending_classes
-            if tables:
-                # Probability and occurrence of an event: the row is of the scored class or, without a
-                # scored class, the prediction is correct.
-                if scored_class is not None and scored_class < n_classes <= 2:
-                    event = tables[0][:, scored_class], true == scored_class
-                    losses = row_losses(tables[0], true, scored_class)
-                else:
-                    event = tables[0].max(axis=1), true == predicted
-                    losses = row_losses(tables[0], true)
-                columns[3:] = *event, *losses
+            true, predicted, scores = columns[:3]
+            if len(columns) > 3:
+                columns[3:] = _calibration_columns(true, predicted, columns[3], scored_class)
             old = self._recent or [column[:0] for column in columns]
             self._recent = [np.concatenate([a[-self.window :], b]) for a, b in zip(old, columns, strict=True)]
             cells = np.bincount(true * n_classes + predicted, minlength=n_classes**2)
@@ -197,7 +189,7 @@ class Tracker:
                 self._block_rows *= 2
             if scored_class is not None:
                 self._sample.update(true, scores)
-            if tables:
+            if len(columns) > 3:
                 self._bins = ReliabilityBins(*map(np.add, self._bins, ReliabilityBins.of(*columns[3:])))
             self._n_counted += len(true)
             self._pending = []
@@ -406,7 +398,21 @@ def bootstrap_bands(
     return bands
 
 
-# -- scores -----------------------------------------------------------------------------------------
+# -- scores and probabilities -----------------------------------------------------------------------
+
+
+def _calibration_columns(
+    true: NDArray[Any], predicted: NDArray[Any], probabilities: FloatArray, scored_class: int | None
+) -> tuple[FloatArray, NDArray[np.bool_], FloatArray, FloatArray]:
+    """Return the probability of an event, whether it occurred, the log-loss and the Brier score of each row.
+
+    The event is that the row belongs to the scored class of two classes, or else that the prediction is
+    correct.
+    """
+    if scored_class is not None and scored_class < probabilities.shape[1] <= 2:
+        losses = row_losses(probabilities, true, scored_class)
+        return probabilities[:, scored_class], true == scored_class, *losses
+    return probabilities.max(axis=1), true == predicted, *row_losses(probabilities, true)
 
 
 class ScoreSample:

@@ -282,14 +282,14 @@ class Service(HttpClient, Exchange):
 
     def put(self, site_update: SiteUpdate) -> bool:
         path, content = self._site(site_update.site), site_update.to_bytes()
-        response = self._send("PUT", path, content, unless="stale")
+        response = self._send("PUT", path, content, refusal="stale")
         return response is not None and bool(response.json()["news"])
 
     def sites(self) -> list[str]:
         return [summary["site"] for summary in self.table()["sites"]]
 
     def find(self, site: str) -> SiteUpdate | None:
-        response = self._send("GET", self._site(site), unless="no site")
+        response = self._send("GET", self._site(site), refusal="no site")
         return None if response is None else SiteUpdate.from_bytes(response.content)
 
     def gone(self) -> Mapping[str, Age]:
@@ -319,8 +319,12 @@ class Service(HttpClient, Exchange):
     def _site(site: str) -> str:
         return f"/sites/{quote(site, safe='')}"
 
-    def _send(self, method: str, path: str, content: Any = None, *, unless: str = "", **more: Any) -> Any:
-        """Return the response, or None if the service refuses the request for the reason ``unless``."""
+    def _send(self, method: str, path: str, content: Any = None, *, refusal: str = "", **more: Any) -> Any:
+        """Send a request, again if the service is not available, and return the response.
+
+        Returns None if the service refuses the request and gives ``refusal`` as the reason. ``more`` are
+        further arguments of the HTTP client.
+        """
         message = ""
         for _ in attempts():
             try:
@@ -331,7 +335,7 @@ class Service(HttpClient, Exchange):
             if response.status_code < 400:
                 return response
             body = json_object(response)
-            if unless and body.get("reason") == unless:
+            if refusal and body.get("reason") == refusal:
                 return None
             message = str(body.get("detail", f"the service returned status {response.status_code}."))
             if response.status_code not in RETRY_STATUSES:

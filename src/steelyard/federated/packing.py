@@ -20,7 +20,7 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
-from steelyard.proximal.serialization import from_any_sums, to_any_sums, triangle_size
+from steelyard.proximal.serialization import from_integer_sums, to_integer_sums, triangle_size
 
 MAX_EXPANSION = 32
 """Maximum ratio of bytes in memory to bytes of the message; a message with a larger ratio is rejected."""
@@ -82,7 +82,7 @@ def to_numbers(
     unknown = [label for label in statistics.classes if label not in labels]
     if unknown:
         raise DataError(f"class {unknown[0]!r} is not among the agreed labels {list(labels)}.", source=source)
-    sums, fractions = to_any_sums(on_quantizer(statistics, quantizer, source))
+    sums, fractions = to_integer_sums(on_quantizer(statistics, quantizer, source))
     shift = 0 if fractions else WEIGHT_FRACTION_BITS
     no_rows = [0] * triangle_size(quantizer.n_features)
     return [number << shift for label in labels for number in sums.get(label, no_rows)]
@@ -95,7 +95,7 @@ def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Qua
     size = triangle_size(quantizer.n_features)
     triangles = {label: numbers[k * size : (k + 1) * size] for k, label in enumerate(labels)}
     present = {label: triangle for label, triangle in triangles.items() if any(triangle)}
-    return from_any_sums(quantizer, present, ClassStatistics, fractions=not are_integers)
+    return from_integer_sums(quantizer, present, ClassStatistics, fractions=not are_integers)
 
 
 # -- matrices of sums (triangles) --------------------------------------------------------------------
@@ -146,7 +146,10 @@ def pack_triangle(numbers: Sequence[int], exponents: Sequence[int], digits: Sequ
 
 
 def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int], n_bytes: int) -> list[int]:
-    """Return the numbers of :func:`pack_triangle`; raise an error if they are invalid or need more bytes."""
+    """Return the numbers of :func:`pack_triangle`; raise an error if the data are invalid.
+
+    A number that needs more than ``n_bytes`` bytes is also an error.
+    """
     d = len(exponents)
     n_numbers = triangle_size(d)
     if n_numbers * n_bytes > MAX_EXPANSION * len(data):

@@ -44,9 +44,9 @@ from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
 from steelyard.proximal.serialization import (
     check_format,
-    from_any_sums,
+    from_integer_sums,
     reading,
-    to_any_sums,
+    to_integer_sums,
     unknown_version,
 )
 from steelyard.tables import TableEncoder
@@ -57,7 +57,7 @@ _VERSION = 2
 _START = struct.Struct("<4sB16s")
 _LENGTH = struct.Struct("<I")
 _OLD_FORMAT, _OLD_VERSION = "steelyard bulletin", 1  # name and version of the format of release 0.2
-_N_QUANTIZER_COLUMNS = 4  # arrays of a quantizer
+_N_QUANTIZER_COLUMNS = 4  # number of arrays of a quantizer
 _LABEL_TYPES = {str, int, bool}  # types of the labels in a message of version 2
 _MAX_SUM_BYTES = 1024
 _SOURCE = "SiteUpdate.from_bytes"
@@ -211,7 +211,7 @@ def _packed(statistics: ClassStatistics) -> tuple[dict[str, Any], list[bytes]] |
     """Return header fields, packed quantizer and classes, or None if version 2 cannot represent them."""
     if not statistics.is_frozen or statistics.from_floats:
         return None
-    sums, fractions = to_any_sums(statistics)
+    sums, fractions = to_integer_sums(statistics)
     if not all(type(label) in _LABEL_TYPES for label in sums):
         return None
     quantizer, triangles = statistics.quantizer, list(sums.values())
@@ -281,7 +281,7 @@ def _statistics(tree: Mapping[str, Any], parts: Sequence[bytes]) -> ClassStatist
         sums[label] = unpack_triangle(part, columns[0], digits, n_bytes)
     restored_labels(sums, "a message")
     fractions = {0: False, -WEIGHT_FRACTION_BITS: True}[tree["weight_exponent"]]
-    return from_any_sums(quantizer, sums, ClassStatistics, fractions=fractions)
+    return from_integer_sums(quantizer, sums, ClassStatistics, fractions=fractions)
 
 
 def _read_old(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:

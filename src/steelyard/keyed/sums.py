@@ -32,7 +32,7 @@ Key = Any  # str, int or float
 Sums = NDArray[np.int64]
 T = TypeVar("T")
 
-GROUP: IntArray = np.zeros(1, dtype=np.intp)  # number of the group, for gather()
+GROUP: IntArray = np.zeros(1, dtype=np.intp)  # gather(GROUP) returns the sums of all keys together
 _RANGE_BITS = 13  # the largest deviation in the first rows is 2**12 to 2**13 steps
 # Values that deviate by more steps are clipped.
 # The limit is 128 times the largest deviation in the first rows.

@@ -62,9 +62,9 @@ def encode_pairs(
     sample_weight: ArrayLike | None,
     source: str,
 ) -> tuple[Codes, Codes, NDArray[np.float64]]:
-    """Return the codes of true and predicted labels in ``encoder``, which new labels join, and the weights.
+    """Return the codes of the true and the predicted labels, and the weights of the rows, by default 1.
 
-    ``y_true`` are the true labels as returned by :func:`encode`.
+    New labels are added to ``encoder``. ``y_true`` are the true labels as returned by :func:`encode`.
     """
     true_labels, true = y_true
     predicted_labels, predicted = encode(y_pred, source, "y_pred")

@@ -66,8 +66,8 @@ class BinaryCounts:
 class ClassCounts:
     """Numbers of correct, true and predicted rows of each class, and measures of all classes.
 
-    The arrays have the shape (..., n_classes). All classes with true rows have the same weight in a measure;
-    other classes are left out.
+    The arrays have the shape (..., n_classes). In the macro measures and the G-mean, all classes with true
+    rows have the same weight, and other classes are left out.
     """
 
     hits: FloatArray
@@ -123,8 +123,8 @@ class ClassCounts:
 
     def imbalance_ratio(self) -> Any:
         smallest = np.where(self.true > 0, self.true, np.inf).min(axis=-1, initial=np.inf)
-        two = (self.true > 0).sum(axis=-1) > 1
-        return ratio(np.where(two, self.true.max(axis=-1, initial=0.0), np.nan), smallest)
+        has_two = (self.true > 0).sum(axis=-1) > 1
+        return ratio(np.where(has_two, self.true.max(axis=-1, initial=0.0), np.nan), smallest)
 
 
 # Names of the measures of one class against the others (methods of BinaryCounts) and of all classes

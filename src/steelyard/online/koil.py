@@ -222,8 +222,8 @@ class KoilLearner(KernelLearner):
         if len(parts) == 1:
             rows, sides = parts[0]
             chosen = [(rows[sides == 0], self._labels[-1]), (rows[sides == 1], self._labels[0])]
-        # Each class is the positive class of its own target, or the negative class if the sign is flipped.
         else:
+            # Each class is the positive class of its own target, or the negative one if the sign is flipped.
             own = zip(parts, self._orientation() > 0, self._labels, strict=True)
             chosen = [(rows[sides == side], label) for (rows, sides), side, label in own]
         labels = np.array([label for rows, label in chosen for _ in rows], dtype=object)

@@ -197,7 +197,7 @@ class PlaneRule:
     def select_C(
         self, statistics: ClassStatistics, state: FoldedStatistics, folds: Sequence[int] | None = None
     ) -> float:
-        """Return C, selected by cross-validation on some folds, whose sums are ``statistics``, if "auto"."""
+        """Return C; "auto" is selected by cross-validation on the folds, whose sums are ``statistics``."""
         if self.C != "auto":
             return float(self.C)
         folds = range(state.n_folds) if folds is None else folds

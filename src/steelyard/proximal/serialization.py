@@ -111,10 +111,13 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
     return statistics
 
 
-def from_any_sums(
+def from_integer_sums(
     quantizer: Quantizer, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
 ) -> ClassStatistics:
-    """Return the statistics with the given integer sums, which may be those of no rows, as noisy sums are."""
+    """Return statistics with the given integer sums of each class, which may contain noise.
+
+    With ``fractions``, the sums are multiples of ``2**-WEIGHT_FRACTION_BITS``, as of scaled weights.
+    """
     statistics = cls(quantizer.n_features, quantizer=quantizer)
     statistics._sums.set_weight_exponent(-WEIGHT_FRACTION_BITS if fractions else 0)
     for label, triangle in sums.items():
@@ -122,8 +125,11 @@ def from_any_sums(
     return statistics
 
 
-def to_any_sums(statistics: ClassStatistics) -> tuple[dict[Any, list[int]], bool]:
-    """Return the arguments ``sums`` and ``fractions`` of :func:`from_any_sums` for folded statistics."""
+def to_integer_sums(statistics: ClassStatistics) -> tuple[dict[Any, list[int]], bool]:
+    """Return the arguments ``sums`` and ``fractions`` of :func:`from_integer_sums`.
+
+    The statistics must contain no stored rows, see :meth:`ClassStatistics.fold`.
+    """
     sums, slots = statistics._sums, statistics._slots
     present = sums.has_rows(len(slots))
     triangles = {}

@@ -91,7 +91,7 @@ class Regularizer:
 class System:
     """Counts, sums and matrices of all classes in the coordinates ``(x - origin) / unit``, rounded correctly.
 
-    Equal rows give bit-identical values, whatever the quantizer and the history.
+    Statistics of the same rows give bit-identical values with every quantizer and after every history.
     """
 
     def __init__(self, statistics: ClassStatistics, *, standardize: bool = True) -> None:

@@ -35,6 +35,7 @@ _MAX_SCALE_FACTOR = 2.0**32  # largest factor accepted by scale()
 # Tolerance relative to the diagonal, far above the rounding error of a conversion to double.
 _INDEFINITE_TOLERANCE = 1e-8
 _TOO_MANY_ROWS = 1  # native error code: more rows to remove than the class has
+_NOT_REFUSED = (0, 0, 0.0, 0.0)  # native result of a removal without an error
 _MIN_ROWS_FOR_THREADS = 9  # minimum number of rows to add with several threads
 
 
@@ -149,7 +150,7 @@ class ClassStatistics:
                     f"the sums of class {label!r} are not those of rows with {d} features.",
                     source="ClassStatistics.from_sums",
                 )
-        return serialization.from_any_sums(quantizer, sums, cls, fractions=fractions)
+        return serialization.from_integer_sums(quantizer, sums, cls, fractions=fractions)
 
     # -- reading the statistics ---------------------------------------------------------------------
 
@@ -298,7 +299,7 @@ class ClassStatistics:
         if missing:
             _check_fits_memory(self.n_features, len(missing))
             # The dict is replaced instead of changed, because other threads may be reading it.
-            self._slots = known = _numbered([*known, *missing])
+            self._slots = known = _slot_by_label([*known, *missing])
         table = np.array([known[label] for label in batch.labels], dtype=np.int32)
         return table.take(batch.codes)
 
@@ -356,7 +357,7 @@ class ClassStatistics:
             if left < 0.0:
                 raise too_many_rows_error(-change, left - change, source, _class_label(label))
         # fold() adds stored rows of negative weight to the sums.
-        self.copy().fold()._check_removal((0, 0, 0.0, 0.0), difference.classes, source)
+        self.copy().fold()._check_removal(_NOT_REFUSED, difference.classes, source)
 
     def _combine(
         self, other: ClassStatistics, sign: int, *, checked: bool = False
@@ -375,7 +376,7 @@ class ClassStatistics:
             )
         labels = [*self._slots, *other._slots]
         check_sortable(labels, "ClassStatistics.merge")
-        self._slots = slots = _numbered(labels)
+        self._slots = slots = _slot_by_label(labels)
         places = np.array([slots[label] for label in other._slots], dtype=np.int32)
         refusal = self._sums.merge(other._sums, places, sign, checked, num_threads())
         self.from_floats |= other.from_floats
@@ -383,7 +384,7 @@ class ClassStatistics:
 
     def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
         """Return a copy with new labels: equal ones are merged, classes without a new label are dropped."""
-        slots = _numbered(labels.values())
+        slots = _slot_by_label(labels.values())
         places = np.full(len(self._slots), -1, dtype=np.int32)
         for label, new in labels.items():
             if label in self._slots:
@@ -503,8 +504,8 @@ def never_learned(source: str, label: Label, hint: str | None = None) -> DataErr
     )
 
 
-def _numbered(labels: Iterable[Label]) -> dict[Label, int]:
-    """Return the slot of each label: slots are given in the order of the first occurrence."""
+def _slot_by_label(labels: Iterable[Label]) -> dict[Label, int]:
+    """Return the slot of each label. Slots are numbered in the order in which the labels first occur."""
     return {label: slot for slot, label in enumerate(dict.fromkeys(labels))}
 
 

@@ -87,6 +87,7 @@ class Frame:
         return self.height - self.bottom - (value - low) / ((high - low) or 1.0) * size
 
     def _add(self, tag: str, css: str, title: str | None = None, **attributes: object) -> None:
+        """Add a shape. Its ``title`` is shown as a tooltip; None closes the tag at once."""
         self._shapes.append((tag, {"class": css, **attributes}, None if title is None else visible(title)))
 
     def line(
@@ -116,8 +117,8 @@ class Frame:
 
     def mark(self, x: float, css: str, title: str = "") -> None:
         """Add a vertical line at ``x`` over the full height of the plot area."""
-        ends = dict(zip(("y1", "y2"), map(self.y, self.y_range), strict=True))
-        self._add("line", css, title, x1=self.x(x), x2=self.x(x), **ends)
+        low, high = self.y_range
+        self._add("line", css, title, x1=self.x(x), x2=self.x(x), y1=self.y(low), y2=self.y(high))
 
     def dot(self, x: float, y: float, css: str, title: str = "") -> None:
         """Add a dot."""

@@ -116,7 +116,7 @@ def _entry(request: Request, outcome: str, response: dict[str, Any], now: float)
     return now, request.model, verb, *origin, outcome, n_rows, response.get("version")
 
 
-def _commit_seconds() -> Histogram:
+def _commit_histogram() -> Histogram:
     text = "Time to make a group of requests durable."
     return Histogram("steelyard_commit_seconds", text, buckets=_COMMIT_SECONDS, registry=None)
 
@@ -125,7 +125,7 @@ def _commit_seconds() -> Histogram:
 class WriterStatistics:
     """Counters of one writer. The writer thread changes them, and other threads read them."""
 
-    commit_seconds: Histogram = field(default_factory=_commit_seconds)
+    commit_seconds: Histogram = field(default_factory=_commit_histogram)
     write_failures: Counter[str] = field(default_factory=Counter)  # failed transactions by kind of error
     erase_failures: int = 0
     # Callback with the name of the model and the delays in seconds.

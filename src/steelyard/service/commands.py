@@ -190,7 +190,7 @@ class Consume(Request):
                     "nothing was changed.",
                     hint="read the topic again from the stored position",
                 )
-        session.check_can_wait(len(self.remember), writer.max_remembered)
+        session.check_pending_limit(len(self.remember), writer.max_remembered)
         n_learned = 0
         if self.learn is not None:
             n_learned = _learn(session, self.learn, now, skips_known=self.skips_known)

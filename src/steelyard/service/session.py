@@ -483,12 +483,12 @@ class ModelSession:
     def remember(self, rows: Sequence[PendingRow], max_pending: int) -> None:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
         rows = self._not_pending(rows)
-        self.check_can_wait(len(rows), max_pending)
+        self.check_pending_limit(len(rows), max_pending)
         self.store.put_pending(self.engine.name, rows)
         self.n_pending += len(rows)
 
-    def check_can_wait(self, n_rows: int, max_pending: int) -> None:
-        """Raise Conflict if with ``n_rows`` more rows too many would wait for labels."""
+    def check_pending_limit(self, n_rows: int, max_pending: int) -> None:
+        """Raise Conflict if ``n_rows`` more rows would exceed the limit of rows that wait for labels."""
         limit = min(max_pending, self.engine.spec.limit("waiting"))
         if self.n_pending + n_rows > limit:
             raise Conflict(

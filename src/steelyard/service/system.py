@@ -31,7 +31,7 @@ _seconds_since_boot: Callable[[], float] = (
 
 @lru_cache(maxsize=64)
 def is_local(host: str) -> bool:
-    """Return whether a host name or address always belongs to this machine."""
+    """Return whether a host is "localhost" or a loopback address, which only this machine can reach."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -258,7 +258,7 @@ class StatisticsCube:
             reader.close()
 
     def _label_reader(self) -> LabelReader:
-        """Return a reader of labels that knows the classes of all cells, whose labels must be comparable."""
+        """Return a reader of labels that knows the labels of all cells, so labels of another type raise."""
         cells = {} if self._statistics is None else self._keys()
         return LabelReader(self.target, table=LabelEncoder(dict.fromkeys(key[-1] for key in cells.values())))
 

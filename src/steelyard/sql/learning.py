@@ -288,7 +288,7 @@ def learn(
     try:
         if _can_push(model, rows, columns, weight, how):
             try:
-                _push(model, rows, columns, weight, forget=forget)
+                _push_down(model, rows, columns, weight, forget=forget)
                 is_pushed = True
             except PushdownNotSupported as error:
                 if how == "pushed" and not (forget or isinstance(error, TooFewRows)):
@@ -330,7 +330,7 @@ def _can_push(
     return is_narrow and n_texts <= _MAX_PUSHDOWN_CATEGORICAL
 
 
-def _push(
+def _push_down(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, *, forget: bool
 ) -> None:
     """Learn or forget the statistics that the database computes."""

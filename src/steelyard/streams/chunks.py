@@ -133,7 +133,7 @@ class RowStream:
     n_rows: int | None = None
     drifts: tuple[tuple[int, int], ...] = ()
     live: bool = False
-    _n_read: int = 0  # number of rows given, which subclasses with ``n_rows`` count
+    _n_read: int = 0  # number of rows yielded so far; subclasses with ``n_rows`` count them
 
     @abstractmethod
     def __iter__(self) -> Iterator[Chunk]: ...

@@ -122,7 +122,7 @@ class ColumnBatch:
         return self.choose(other for other in self.columns if other != name)
 
     def with_columns(self, columns: Mapping[str, Values], times: Iterable[str] = ()) -> ColumnBatch:
-        """Return the batch with some columns replaced or added, of which ``times`` contain times."""
+        """Return the batch with columns replaced or added; ``times`` names those that contain times."""
         coded = {name: pair for name, pair in self.coded.items() if name not in columns}
         all_times = [*(name for name in self.times if name not in columns), *times]
         return ColumnBatch({**self.columns, **columns}, self.n_rows, coded, times=all_times)

@@ -232,9 +232,9 @@ class TableEncoder(BaseEstimator):
     ) -> tuple[FloatArray, FloatArray | None, FloatArray | ColumnBatch | None]:
         """Return the rows in the growing encoding, the fixed encoding, and as a table.
 
-        The fixed encoding is None if it does not differ from the growing one. The table, for learners that
-        read tables, has columns of categories and missing values. If ``named`` is false and all columns are
-        numeric, it is an array, or None if the array would equal the growing encoding.
+        The fixed encoding is None if it does not differ from the growing one. The table is for learners that
+        read tables; it contains the categories and missing values of the rows. If ``named`` is false and all
+        columns are numeric, it is an array, or None if the array would equal the growing encoding.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
         keeps_gaps = self.missing == "indicator"
@@ -270,18 +270,18 @@ class TableEncoder(BaseEstimator):
         return self._table(batch, names, numbers)
 
     def _table(self, batch: ColumnBatch, names: Sequence[str], numbers: FloatArray) -> ColumnBatch:
-        """Return some columns: those of categories from the batch, the others from the matrix ``numbers``."""
+        """Return some columns: categories from the batch, and numbers from the matrix ``numbers``."""
         if self.missing == "indicator" and batch.matrix is not None and list(batch.columns) == list(names):
             return batch
-        columns, texts = dict(zip(self.numbers, numbers.T, strict=True)), set(self.categorical_)
+        columns, categorical = dict(zip(self.numbers, numbers.T, strict=True)), set(self.categorical_)
         for name in names:
-            if name in texts:
+            if name in categorical:
                 values = batch.columns[name]
                 is_text = values.dtype == object
                 columns[name] = values if is_text else np.array(as_texts(values), dtype=object)
             elif name not in columns:
                 columns[name] = np.full(batch.n_rows, np.nan)
-        coded = {name: pair for name, pair in batch.coded.items() if name in texts}
+        coded = {name: pair for name, pair in batch.coded.items() if name in categorical}
         return ColumnBatch(columns, batch.n_rows, coded, times=tuple(self.times_)).choose(names)
 
     def _growing(self, numbers: FloatArray, gaps: Gaps, columns: dict[str, Coded]) -> FloatArray:

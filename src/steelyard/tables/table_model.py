@@ -355,7 +355,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return frames.concat_tables([rows_for_model(self.estimator, part) for part in parts])
 
     def _chunks_for_prediction(self, X: Any, method: str, *, keeps: bool = False) -> list[Chunk]:
-        """Return the rows of a table as chunks; with ``keeps``, they also contain the columns of files."""
+        """Return the rows of a table as chunks; with ``keeps``, chunks of files also contain the columns."""
         if not is_ready(self.estimator):
             raise _not_fitted(method)
         if _is_source(X):

@@ -172,7 +172,7 @@ class TableStream(RowStream):
         self.on_notice(message)
 
     def _good_chunks(self, batch: ColumnBatch, first_row: int) -> Iterator[Chunk]:
-        """Yield each run of good rows as a chunk."""
+        """Yield the rows between bad rows as chunks, and reject the bad rows."""
         while batch.n_rows:
             bad, good = None, batch
             while good.n_rows:

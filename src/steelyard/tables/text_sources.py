@@ -30,7 +30,9 @@ _BATCH_ROWS = 4096
 _SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
 _MAX_TEXT_SHARE = 0.1  # with a smaller share of texts, the column is numeric and the texts are errors
 _MAX_FIELD_CHARACTERS = 1 << 20
-_UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, after decoding with surrogateescape
+_UNDECODED = re.compile(
+    "[\udc80-\udcff]"
+)  # what the error handler "surrogateescape" makes of bytes that are not UTF-8
 _MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disabled
 _CELL_HINT = (
     "if this is a column of categories, say so with categorical= (--categorical on the command line), or "
@@ -119,7 +121,7 @@ class CsvSource(TextSource):
         try:
             self.names = [_decoded(name).strip() for name in head[0]]
         except DataError as error:
-            raise error.with_source(self.place.of_row(-1)) from None
+            raise error.with_source(self.place.of_row(-1)) from None  # the header is before row 0
         self._index = {name: k for k, name in enumerate(self.names)}
         self._sample = [row for row in head[1:] if len(row) == len(self.names)]
         if not head[1:]:
@@ -342,7 +344,7 @@ def _decoded(text: str) -> str:
         return text
     found = text[max(0, other.start() - 20) : other.end()].encode("utf-8", "surrogateescape")
     raise DataError(
-        f"expected text in UTF-8; got the byte 0x{found[-1]:02x}, the last of {found!r}.",
+        f"expected text in UTF-8; got the byte 0x{found[-1]:02x} at the end of {found!r}.",
         hint="convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW",
     )
 

@@ -41,7 +41,7 @@ EXPERTS = (
         "trees",
         "boosted trees over the last 5,000 rows and the last 100 of each class",
         6.0,
-        partial(BoostingExpert, window_rows=5000, rows_of_class=100, n_trees=40, share=0.2),
+        partial(BoostingExpert, window_rows=5000, n_rows_per_class=100, n_trees=40, share=0.2),
     ),
     ExpertConfig(
         "trees 20k",

@@ -142,7 +142,7 @@ class Expert:
     # are late, the prior of an expert with few rows is smaller; expensive updates with many rows start first.
     window_rows: int | None = None
     learns_in_batches: ClassVar[bool] = False  # whether updates wait for a full batch in long streams
-    next_fit: Any = None  # fit in another thread for which the next update may wait
+    next_fit: Any = None  # fit that runs in another thread; the next update may wait for it
 
     def __init__(self, config: ExpertConfig) -> None:
         self.config = config
@@ -157,7 +157,7 @@ class Expert:
         """Number of rows that the expert remembers."""
         raise NotImplementedError
 
-    def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  for KernelExpert
+    def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  KernelExpert uses them
         """Return a copy of the expert that can be updated without changing the original."""
         return shallow_copy(self)
 
@@ -250,8 +250,8 @@ class WindowExpert(Expert):
 
     can_be_reenabled = True
     n_last_rows: int = 200  # number of last rows that select() returns
-    rows_of_class: int = 0  # number of last rows of each class that select() returns in addition
-    rows_of_classes: int = 0  # limit of these rows for all classes together
+    n_rows_per_class: int = 0  # number of last rows of each class that select() returns in addition
+    max_class_rows: int = 0  # maximum number of these additional rows, over all classes
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -271,7 +271,7 @@ class WindowExpert(Expert):
 
     def select(self, stream: Stream) -> IntArray:
         """Return the numbers of the rows to remember now, in ascending order."""
-        per_class = min(self.rows_of_class, self.rows_of_classes // max(stream.budget.n_classes, 2))
+        per_class = min(self.n_rows_per_class, self.max_class_rows // max(stream.budget.n_classes, 2))
         rows = stream.rows
         return last_rows(rows.numbers, rows.codes, self.n_last_rows, per_class, stream.window_start)
 

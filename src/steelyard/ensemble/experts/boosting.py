@@ -134,7 +134,7 @@ class BoostingExpert(WindowExpert):
         config: ExpertConfig,
         *,
         window_rows: int | None,
-        rows_of_class: int = 0,
+        n_rows_per_class: int = 0,
         frequent_per_rare: int = 20,
         starts_at: int = 0,
         n_trees: int,
@@ -144,8 +144,8 @@ class BoostingExpert(WindowExpert):
     ) -> None:
         super().__init__(config)
         self.window_rows = window_rows  # number of the last rows that the memory covers, or None for all rows
-        self.rows_of_class = rows_of_class  # number of the last rows of each class that are always kept
-        # Number of sampled rows of a frequent class per row of the rarest class, if `rows_of_class` is 0.
+        self.n_rows_per_class = n_rows_per_class  # number of the last rows of each class that are always kept
+        # Number of sampled rows of a frequent class per row of the rarest class, if `n_rows_per_class` is 0.
         self.frequent_per_rare = frequent_per_rare
         # Number of rows after which the expert starts to learn. Before that, an expert with a shorter memory
         # remembers the same rows.
@@ -220,9 +220,9 @@ class BoostingExpert(WindowExpert):
         """Return a mask of the rows to remember, given row numbers and class codes."""
         # The memory covers the rows with ``number >= low``.
         low = max(stream.window_start, stream.n_seen - self.window_rows if self.window_rows else 0)
-        if self.rows_of_class:
+        if self.n_rows_per_class:
             wanted = last_rows(
-                numbers, codes, int(stream.n_seen - low), self.rows_of_class, stream.window_start
+                numbers, codes, int(stream.n_seen - low), self.n_rows_per_class, stream.window_start
             )
             return np.isin(numbers, wanted, assume_unique=True)
         keep = np.zeros(len(numbers), dtype=bool)

@@ -383,7 +383,7 @@ class KernelExpert(IncrementalWindowExpert):
     is_expensive = True
     updates_in_place = True
     window_rows: int = 1000
-    rows_of_class, rows_of_classes = 200, 600
+    n_rows_per_class, max_class_rows = 200, 600
     min_new_rows = 100
     learns_in_batches = True
 
@@ -452,7 +452,7 @@ class KernelExpert(IncrementalWindowExpert):
         first = int(block.numbers[0])
         n_sampled = int((first + n) * share) - int(first * share)
         self.sampled = np.concatenate([self.sampled, block.numbers[evenly_sampled(block.codes, n_sampled)]])
-        limit = 2 * (self.window_rows + self.rows_of_classes)
+        limit = 2 * (self.window_rows + self.max_class_rows)
         if len(self.sampled) > 2 * limit:
             codes = stream.rows.codes_at(self.sampled)
             n_classes = max(stream.budget.n_classes, 2)
@@ -460,7 +460,7 @@ class KernelExpert(IncrementalWindowExpert):
         return super().observe(block, stream)
 
     def select(self, stream: Stream) -> IntArray:
-        per_class = min(self.rows_of_class, self.rows_of_classes // max(stream.budget.n_classes, 2))
+        per_class = min(self.n_rows_per_class, self.max_class_rows // max(stream.budget.n_classes, 2))
         codes = stream.rows.codes_at(self.sampled)
         return last_rows(self.sampled, codes, self.window_rows, per_class, stream.window_start)
 

@@ -87,7 +87,7 @@ class NearestNeighborExpert(WindowExpert):
     uses_ranks = True
     min_new_rows = 10
     window_rows = WindowExpert.n_last_rows
-    rows_of_class, rows_of_classes = 20, 400
+    n_rows_per_class, max_class_rows = 20, 400
     n_neighbors: ClassVar[int] = 5
 
     def __init__(self, config: ExpertConfig) -> None:

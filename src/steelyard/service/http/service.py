@@ -156,8 +156,8 @@ class Service:
             self._past_models[key] = engine.published()
         return self._past_models[key]
 
-    def forget_rows(self, name: str) -> None:
-        """Remove what is in memory only and may contain rows of a model: its alarms and earlier versions."""
+    def drop_cached_rows(self, name: str) -> None:
+        """Remove the alarms and the earlier versions of a model from memory, after rows were forgotten."""
         self.alarms.drop(name)
         self._past_models = {key: model for key, model in self._past_models.items() if key[0] != name}
 
@@ -406,9 +406,9 @@ class EventStreams:
     def notify(self, name: str) -> None:
         """Notify event streams; called in the writer thread when a model changes or is deleted."""
         loop = self.service.loop
-        if loop is not None and name not in self.service.writer.published:
+        if loop is not None and name not in self.service.writer.published:  # the model was deleted
             self.service.metrics.activity.forget(name)
-            loop.call_soon_threadsafe(self.service.forget_rows, name)
+            loop.call_soon_threadsafe(self.service.drop_cached_rows, name)
         if loop is not None and self.listeners:
             loop.call_soon_threadsafe(self._wake_up, name)
 
@@ -494,7 +494,7 @@ async def forget(service: Service, request: Request, name: str) -> dict[str, Any
     else:
         selection = _selection(way, value)
     response = await service.change(request, commands.Forget(name, **selection), body)
-    service.forget_rows(name)
+    service.drop_cached_rows(name)
     return response
 
 

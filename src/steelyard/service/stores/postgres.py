@@ -55,10 +55,17 @@ ALTER TABLE chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
 _TABLES_WITH_ROWS = frozenset(
-    (
-        *("chunks", "row_index", "waiting", "early_labels", "quarantine"),
-        *("events", "snapshots", "answers", "answer_index"),
-    )
+    {
+        "chunks",
+        "row_index",
+        "waiting",
+        "early_labels",
+        "quarantine",
+        "events",
+        "snapshots",
+        "answers",
+        "answer_index",
+    }
 )
 
 

@@ -392,7 +392,10 @@ class Store:
         subject: str | None = None,
         before: float | None = None,
     ) -> list[Any]:
-        """Execute a statement with ``(selection)`` for the rows selected by exactly one argument."""
+        """Execute a statement whose ``(selection)`` is replaced by a condition on its rows.
+
+        The rows are selected by exactly one of subject, before (their time) and ids.
+        """
         if subject is not None:
             return self._do(sql.replace("(selection)", "subject = ?"), model, subject)
         if before is not None:
@@ -519,9 +522,9 @@ class Store:
         index.add([(number, hashes)])
 
     def erase_responses(self, model: str, **selection: Any) -> int:
-        """Overwrite stored responses by the ids or the subject of their rows, or before a time.
+        """Overwrite stored responses, selected by the ids or the subject of their rows or by a time before.
 
-        Returns the number of responses.
+        Returns the number of overwritten responses.
         """
         sql = (
             "SELECT DISTINCT a.key FROM answers AS a JOIN answer_index AS i "
