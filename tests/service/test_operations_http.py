@@ -259,3 +259,10 @@ def test_serve_names_address_that_is_in_use_and_option_for_another(tmp_path):
     assert result.exit_code == 1
     assert f"the service cannot listen at 127.0.0.1, port {port}: address already in use." in result.output
     assert "hint: choose a free port with --port (0 for any)" in " ".join(result.output.split())
+
+
+def test_serve_names_store_whose_folder_does_not_exist(tmp_path):
+    store = tmp_path / "missing" / "store.db"
+    result = run("serve", "--store", store, "--port", 0)
+    assert result.exit_code == 1
+    assert result.output == f"Error: {store}: cannot be opened: No such file or directory.\n"
