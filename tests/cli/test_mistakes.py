@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 
+import click
 import numpy as np
 import pandas as pd
 import pytest
@@ -233,3 +234,28 @@ def test_hint_of_a_goal_names_one_option(run, table, goal):
     assert result.exit_code != 0
     assert "--set threshold=alarms=0.01" in result.stderr
     assert "threshold=--set" not in result.stderr
+
+
+def _required_options(group, path=()):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        if isinstance(found, click.Group):
+            yield from _required_options(found, (*path, name))
+        required = [p for p in found.params if p.required]
+        for option in required:
+            if isinstance(option, click.Option):
+                yield pytest.param((*path, name), required, option, id=" ".join((*path, name, option.name)))
+
+
+@pytest.mark.parametrize(("path", "required", "left_out"), list(_required_options(main)))
+def test_required_option_left_out_is_usage_error(path, required, left_out):
+    given = []
+    for parameter in required:
+        if isinstance(parameter, click.Argument):
+            given.append(__file__)
+        elif parameter is not left_out:
+            given += [parameter.opts[0], "1"]
+    result = cli_runner().invoke(main, [*path, *given])
+    assert result.exit_code == 2
+    assert f"Missing option '{left_out.opts[0]}'" in result.output

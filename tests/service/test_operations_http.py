@@ -259,3 +259,32 @@ def test_serve_names_address_that_is_in_use_and_option_for_another(tmp_path):
     assert result.exit_code == 1
     assert f"the service cannot listen at 127.0.0.1, port {port}: address already in use." in result.output
     assert "hint: choose a free port with --port (0 for any)" in " ".join(result.output.split())
+
+
+def test_serve_names_store_whose_folder_does_not_exist(tmp_path):
+    store = tmp_path / "missing" / "store.db"
+    result = run("serve", "--store", store, "--port", 0)
+    assert result.exit_code == 1
+    assert result.output == f"Error: {store}: cannot be opened: No such file or directory.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--tls-cert", "missing.pem"), "missing.pem: cannot be read: No such file or directory."),
+        (("--tls-cert", "cert.pem", "--tls-key", "no.pem"), "no.pem: cannot be read: No such file"),
+        (("--tls-cert", "text.pem"), "text.pem: the TLS certificate and its private key cannot be used"),
+        (("--tls-cert", "cert.pem"), "cert.pem: the TLS certificate and its private key cannot be used"),
+        (("--tls-cert", "cert.pem", "--tls-key", "other.pem"), "cannot be used: KEY_VALUES_MISMATCH"),
+        (("--tls-key", "key.pem"), "--tls-key needs the certificate of the key: --tls-cert FILE."),
+    ],
+)
+def test_serve_names_tls_file_that_cannot_be_used(arguments, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    certificate(tmp_path, "first")
+    (tmp_path / "key.pem").rename(tmp_path / "other.pem")
+    certificate(tmp_path, "second")
+    (tmp_path / "text.pem").write_text("no certificate")
+    result = run("serve", "--store", "s.db", "--port", 0, *arguments)
+    assert result.exit_code == (2 if "--tls-cert" not in arguments else 1)
+    assert expected in result.output

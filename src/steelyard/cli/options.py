@@ -108,8 +108,10 @@ def option(
 
     def declared(name: str) -> click.Option:
         given = names.split() or [f"--{name.replace('_', '-')}"]
-        return click.Option([*given, name], metavar=metavar, help=text, default=default, **settings)
+        return click.Option([*given, name], metavar=metavar, help=text, **settings)
 
+    if default is not None:  # since click 8.3, a required option with the default None may be left out
+        settings["default"] = default
     settings.setdefault("show_default", default not in {None, ""})
     return declared
 

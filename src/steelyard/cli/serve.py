@@ -97,6 +97,8 @@ def serve_command(
     _check_installed()
     host, port, tls_cert, tls_key = astuple(address)
     _check_address(host, keys_file)
+    if tls_key is not None and tls_cert is None:
+        raise click.UsageError("--tls-key needs the certificate of the key: --tls-cert FILE.")
     if demo and (keys_file or tls_cert):
         raise ParameterError(
             "--demo sends its rows without a key and without TLS.", hint="leave out --keys and --tls-cert."
@@ -209,11 +211,16 @@ def _listen(
     app: Any, host: str, port: int, tls: tuple[Path | None, Path | None], announce: Callable[[str], None]
 ) -> None:
     """Run the service until it is stopped. ``announce`` is called with its address."""
-    tls_cert, tls_key = tls
+    import ssl
+
     import uvicorn
 
     from steelyard.service.http.protocol import LimitedProtocol
 
+    for path in tls:
+        if path is not None:
+            read_file(path)  # an error names the file, unlike that of OpenSSL
+    tls_cert, tls_key = tls
     config = uvicorn.Config(
         app,
         http=LimitedProtocol,
@@ -226,7 +233,14 @@ def _listen(
         ssl_keyfile=None if tls_key is None else str(tls_key),
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
-    config.load()
+    try:
+        config.load()
+    except ssl.SSLError as error:
+        raise FileFormatError(
+            f"the TLS certificate and its private key cannot be used: {error.reason or error}.",
+            source=str(tls_cert),
+            hint="both are PEM files; give the key with --tls-key unless the certificate's file contains it",
+        ) from error
     if tls_cert is not None:
         signal.signal(signal.SIGHUP, lambda *_: _reload_certificate(config))
     try:  # the socket listens before the address is printed, so that clients can connect at once

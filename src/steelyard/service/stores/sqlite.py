@@ -84,7 +84,11 @@ class SQLiteStore(Store):
             self._reader = (
                 self._db if self._is_private else apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
             )
-        except (apsw.Error, OSError, CommitOutcomeUnknown) as error:
+        except FileAccessError:
+            raise
+        except OSError as error:
+            raise FileAccessError.from_os_error("opened", error, self.path) from error
+        except (apsw.Error, CommitOutcomeUnknown) as error:
             raise FileAccessError(f"{error}.", source=self.path) from error
 
     def _configure(self, *, exclusive: bool) -> None:
