@@ -8,7 +8,8 @@ import pytest
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, compare_statistics
-from steelyard.proximal.drift_report import ClassMoments, compare_moments
+from steelyard.proximal.drift_report import compare_moments
+from steelyard.proximal.statistics import ClassMoments
 
 
 def make_rows(seed, n=3000, share=0.1):

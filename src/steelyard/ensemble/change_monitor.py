@@ -21,13 +21,13 @@ from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.proximal.drift_report import (
-    ClassMoments,
     ColumnChange,
     DriftReport,
     compare_moments,
     event_of,
     renamed_event,
 )
+from steelyard.proximal.statistics import ClassMoments
 
 _HALF_LIVES_ROWS = np.array([75.0, 1000.0])  # half-lives of the short-term and of the long-term average
 _MIN_DECAYED_ROWS = 5.0  # minimum decayed number of rows of a class for a comparison

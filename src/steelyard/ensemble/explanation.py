@@ -31,7 +31,8 @@ from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_softmax, sampled_rows
 from steelyard.explanation.neighbors import Change, RememberedRows
 from steelyard.explanation.rows import RowExplanations
-from steelyard.proximal.drift_report import ClassMoments, DriftReport, compare_moments
+from steelyard.proximal.drift_report import DriftReport, compare_moments
+from steelyard.proximal.statistics import ClassMoments
 
 if TYPE_CHECKING:
     from steelyard.tables.schema import Schema

@@ -1,8 +1,9 @@
-"""Class statistics: one Gram matrix per class in exact integer arithmetic."""
+"""Class statistics: one exact Gram matrix of integers per class; moments of classes in floating point."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import compress
 from typing import Any, Self
@@ -563,3 +564,51 @@ def label_bytes(label: Label) -> bytes:
     if isinstance(label, bool | int) or (isinstance(label, float) and label.is_integer()):
         return f"int:{int(label)};".encode()
     return f"{type(label).__name__}:{label!r};".encode()
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """Moments of every class: number of rows, sums, and sums of products. Several periods can be added."""
+
+    classes: Mapping[Label, tuple[float, FloatArray, FloatArray]]
+
+    @classmethod
+    def of(cls, statistics: ClassStatistics) -> ClassMoments:
+        """Convert exact class statistics to moments."""
+        grams = {label: statistics.gram(label) for label in statistics.classes}
+        return cls({c: (float(gram[-1, -1]), -gram[-1, :-1], gram[:-1, :-1]) for c, gram in grams.items()})
+
+    @classmethod
+    def of_rows(cls, X: FloatArray, codes: np.ndarray[Any, Any], labels: Sequence[Label]) -> ClassMoments:
+        """Return the moments of rows, where ``labels[codes[i]]`` is the class of row ``i``."""
+        parts = {label: X[codes == code] for code, label in enumerate(labels)}
+        return cls(
+            {c: (float(len(rows)), rows.sum(axis=0), rows.T @ rows) for c, rows in parts.items() if len(rows)}
+        )
+
+    def __add__(self, other: ClassMoments) -> ClassMoments:
+        joined = {**self.classes, **other.classes}
+        for label in self.classes.keys() & other.classes.keys():
+            mine, theirs = self.classes[label], other.classes[label]
+            joined[label] = mine[0] + theirs[0], mine[1] + theirs[1], mine[2] + theirs[2]
+        return ClassMoments(joined)
+
+    @property
+    def n_rows(self) -> float:
+        """Number of rows of all classes."""
+        return sum(count for count, _, _ in self.classes.values())
+
+    def count(self, label: Label) -> float:
+        """Return the number of rows of a class."""
+        return self.classes[label][0] if label in self.classes else 0.0
+
+    def mean(self, label: Label) -> FloatArray:
+        """Return the mean of each column within a class."""
+        count, sums, _ = self.classes[label]
+        return np.asarray(sums / count)
+
+    def covariance(self, label: Label) -> FloatArray:
+        """Return the covariance matrix within a class."""
+        count, _, products = self.classes[label]
+        mean = self.mean(label)
+        return np.asarray(products / count - np.outer(mean, mean))
