@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -97,3 +98,19 @@ def test_running_writer_of_service_limits_blas_to_one_thread():
         assert blas_threads() == {1}
         writer.close()
         assert blas_threads() == {2}
+
+
+def test_no_task_goes_on_after_a_thread_could_not_be_started(monkeypatch):
+    start, running = threading.Thread.start, []
+
+    def start_only_one(thread):
+        if running:
+            raise RuntimeError("can't start new thread")
+        running.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(_threads, "num_threads", lambda: 3)
+    monkeypatch.setattr(threading.Thread, "start", start_only_one)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        _threads.run_tasks([lambda: time.sleep(0.2)] * 4, parallel=True)
+    assert [thread.is_alive() for thread in running] == [False]

@@ -232,19 +232,20 @@ def run_tasks(tasks: Sequence[Callable[[], Any]], *, parallel: bool) -> list[Any
     others = [
         threading.Thread(target=queue.help, daemon=True) for _ in range(n_threads - 1 - len(_running()))
     ]
-    # A new thread waits for this lock at once, so start() returns. A thread that ran its task instead could
-    # delay start() for 5 ms, until it releases the interpreter lock.
-    with queue.changed:
-        for other in others:
-            other.start()
     try:
+        # A new thread waits for this lock at once, so start() returns. A thread that ran its task instead
+        # could delay start() for 5 ms, until it releases the interpreter lock.
+        with queue.changed:
+            for other in others:
+                other.start()
         _open_queues.add(queue)
         queue.run(0)
     finally:
         _open_queues.discard(queue)
         queue.close()
         for other in others:
-            other.join()
+            if other.ident is not None:  # otherwise start() has failed
+                other.join()
     if queue.errors:
         raise queue.errors[min(queue.errors)]
     return queue.results
