@@ -108,7 +108,9 @@ else:
 
         @wraps(read)
         def checked(self: BatchLearner) -> Any:
-            self._need(read.__name__)
+            if not self._is_started():
+                name = type(self).__name__
+                raise AttributeError(f"{name} has no {read.__name__} before it has seen rows.")
             return read(self)
 
         return property(checked)
@@ -330,11 +332,6 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         """Return the kernel if it compares sequences, which are passed as a list, or else None."""
         kernel = self.__dict__.get("kernel")
         return kernel if getattr(kernel, "takes_collections", False) else None
-
-    def _need(self, attribute: str) -> None:
-        # scikit-learn calls hasattr(), so fitted attributes must not exist before the first rows are learned.
-        if not self._is_started():
-            raise AttributeError(f"{type(self).__name__} has no {attribute} before it has seen rows.")
 
     def _check_params(self) -> None:
         # Parameters rarely change between calls, and comparing them is cheaper than checking them again.

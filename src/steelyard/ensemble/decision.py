@@ -20,7 +20,7 @@ from steelyard._concurrency import shallow_copy
 from steelyard._labels import Label, winners
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import check_started, checked_times
-from steelyard.base import Learner, snapshot_read
+from steelyard.base import Learner, fitted_property, snapshot_read
 from steelyard.ensemble.online_threshold import Combine, Keys, OnlineThreshold, RealisedRate, is_promise
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.thresholds import alarm_indices
@@ -253,10 +253,9 @@ class ThresholdedClassifier(Learner):
         new, recent = self._log_odds(X, "predict_set")
         return np.ones(new.shape, dtype=bool) if recent is None else prediction_sets(*recent, new, coverage)
 
-    @property
+    @fitted_property
     def realised_rates_(self) -> list[RealisedRate]:
         """Observed rates of alarms, recall and precision; empty unless the threshold has a target rate."""
-        self._need("realised_rates_")
         promise = self._decision_state().online_threshold
         return [] if promise is None else promise.realised()
 

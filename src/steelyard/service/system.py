@@ -30,6 +30,7 @@ _seconds_since_boot: Callable[[], float] = (
 
 
 @lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # called for every request
 def is_local(host: str) -> bool:
     """Return whether a host is "localhost" or a loopback address, which only this machine can reach."""
     try:

@@ -14,11 +14,10 @@ from steelyard._concurrency import lock_of
 from steelyard._labels import all_forgotten_error
 from steelyard._types import FloatArray
 from steelyard._validation import check_started, validate_rows
-from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
+from steelyard.base import Batch, ForgettingMixin, Label, Traits, fitted_property, sorted_classes
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.expansion import KernelExpansion
 from steelyard.kernels.kernel import GAMMA, Kernel
 from steelyard.params import (
     AnyOf,
@@ -218,44 +217,40 @@ class IncrementalSVC(ForgettingMixin):
 
     # -- fitted attributes --------------------------------------------------------------------------
 
-    @property
+    @fitted_property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that currently have rows."""
-        self._need("classes_")
         return sorted_classes(self._state.labels.classes)
 
-    @property
+    @fitted_property
     def class_count_(self) -> NDArray[np.int64]:
         """Current number of rows of each class."""
-        self._need("class_count_")
         labels = self._state.labels
         return np.array([labels.counts[labels.codes[label]] for label in labels.classes], dtype=np.int64)
 
-    @property
+    @fitted_property
     def support_vectors_(self) -> Any:
         """Rows with a nonzero coefficient in any plane."""
-        return self._expansion("support_vectors_").vectors
+        return self._predictor().expansion.vectors
 
-    @property
+    @fitted_property
     def support_(self) -> NDArray[np.int64]:
         """Row numbers of the support vectors."""
-        self._need("support_")
         with lock_of(self):
             return self._state.support()[0]
 
-    @property
+    @fitted_property
     def n_support_(self) -> NDArray[np.int64]:
         """Number of support vectors of each class."""
-        self._need("n_support_")
         with lock_of(self):
             codes, labels = self._state.support()[1], self._state.labels
             counts = [np.sum(codes == labels.codes[label]) for label in labels.classes]
             return np.array(counts, dtype=np.int64)
 
-    @property
+    @fitted_property
     def coef_(self) -> FloatArray:
         """Normals of the planes, for the linear kernel only."""
-        expansion = self._expansion("coef_")
+        expansion = self._predictor().expansion
         if self.kernel != "linear":
             raise AttributeError(
                 f"IncrementalSVC.coef_: only the linear kernel has coefficients of features; got "
@@ -265,20 +260,19 @@ class IncrementalSVC(ForgettingMixin):
         normals.flags.writeable = False  # changing this array would have no effect on predictions
         return normals
 
-    @property
+    @fitted_property
     def dual_coef_(self) -> FloatArray:
         """Coefficients of the support vectors, one row per plane."""
-        return self._expansion("dual_coef_").coef
+        return self._predictor().expansion.coef
 
-    @property
+    @fitted_property
     def intercept_(self) -> FloatArray:
         """Intercepts of the decision functions."""
-        return self._expansion("intercept_").intercept
+        return self._predictor().expansion.intercept
 
-    @property
+    @fitted_property
     def margin_size_(self) -> int:
         """Number of rows in the margin sets of all planes."""
-        self._need("margin_size_")
         with lock_of(self):
             return self._state.margin_size
 
@@ -294,10 +288,6 @@ class IncrementalSVC(ForgettingMixin):
         check_started(self, "kkt_violation")
         with lock_of(self):
             return self._state.violation()
-
-    def _expansion(self, attribute: str) -> KernelExpansion:
-        self._need(attribute)
-        return self._predictor().expansion
 
     def _predictor(self) -> Predictor:
         """Return classes and decision functions of the current rows."""
